@@ -1,0 +1,1 @@
+"""Reads the log, never the live call."""

@@ -1,0 +1,56 @@
+"""The errors of ctxpager, one tree.
+
+    PagerError                  anything we raise on purpose
+    ├── NotUnderstood           a body or stream that a dialect can't read: it is passed on unread
+    ├── BadRequest              the client's fault; answered in the client's dialect
+    │   ├── BodyTooLarge        413
+    │   └── BadEncoding         a content-encoding that is unknown, or bytes that don't decode
+    ├── ConfigError             a setting is wrong: says which file, which key, what is allowed
+    ├── PolicyError             a policy can't be found or breaks its contract
+    └── StoreError              the log can't be written or read: the call goes out all the same
+        └── StoreCorrupt        what was read is not what was written
+
+A class exists only where a caller acts differently on it.
+"""
+
+
+class PagerError(Exception):
+    """Anything ctxpager raises on purpose."""
+
+
+class NotUnderstood(PagerError):
+    """A body or stream that the dialect can't read; the caller passes it on unread."""
+
+
+class BadRequest(PagerError):
+    """The client sent something that can't be served; ``status`` is what it gets back."""
+
+    status = 400
+
+
+class BodyTooLarge(BadRequest):
+    """The request body is larger than the configured limit."""
+
+    status = 413
+
+
+class BadEncoding(BadRequest):
+    """The body's content-encoding is unknown, or the bytes do not decode."""
+
+    status = 400
+
+
+class ConfigError(PagerError):
+    """A setting is wrong."""
+
+
+class PolicyError(PagerError):
+    """A policy can't be found, can't be loaded, or broke its contract."""
+
+
+class StoreError(PagerError):
+    """The log can't be written or read."""
+
+
+class StoreCorrupt(StoreError):
+    """What was read from the log is not what was written to it."""

@@ -1,0 +1,183 @@
+"""The facts that the log is made of: frozen, in the past tense, each with the version of the schema it was written in.
+
+Events hold small values and the digests of content; content itself is stored beside them. An event belongs to a
+session, which stands next to it in the log. ``docs/log.md`` has the table of kinds and fields that users build on; a
+test keeps it and this page the same.
+"""
+
+from typing import Any
+
+import msgspec
+
+from pager.errors import StoreCorrupt
+
+SCHEMA_VERSION = 1
+
+
+class Event(msgspec.Struct, frozen=True, tag_field="kind", tag=True, omit_defaults=True):
+    """A fact of a session."""
+
+    @property
+    def kind(self) -> str:
+        """The name under which the log keeps this event."""
+        return type(self).__name__
+
+
+class SessionOpened(Event, frozen=True):
+    """The first call of a session arrived; ``source`` is what told it apart: a header's name or ``lineage``."""
+
+    tenant: str
+    key: str
+    source: str
+    harness: str = ""
+
+
+class BranchOpened(Event, frozen=True):
+    """A new line of history began, after ``fork_call`` of branch ``parent`` where it has one.
+
+    ``reason`` is root, subagent, side, fork or rewritten; ``lane`` is the agent's id where the client names it.
+    """
+
+    branch: int
+    reason: str
+    dialect: str
+    lane: str = ""
+    parent: int | None = None
+    fork_call: int = 0
+
+
+class Cut(msgspec.Struct, frozen=True, array_like=True):
+    """A value taken out of a body at ``offset``: a blob's digest, or empty for the list of messages."""
+
+    offset: int
+    digest: str
+
+
+class CallReceived(Event, frozen=True):
+    """A request arrived, written as its difference from the request of its parent call.
+
+    The first ``keep`` messages are those of call (``parent_branch``, ``parent_call``), ``messages`` are the digests of
+    the rest. ``skeleton`` is the blob of the body without what ``cuts`` took out; ``separator`` stood between the
+    messages.
+    ``body`` and ``size`` are of the whole, decoded body: put together again it must have that digest.
+    """
+
+    branch: int
+    call: int
+    attempt: int
+    dialect: str
+    path: str
+    model: str
+    stream: bool
+    body: str
+    size: int
+    skeleton: str
+    cuts: list[Cut]
+    keep: int = 0
+    messages: list[str] = []
+    separator: str = ""
+    parent_branch: int | None = None
+    parent_call: int = 0
+    encoding: str = ""
+    lineage: str = ""
+    family: str = ""
+    server_state: str = ""
+    headers: dict[str, str] = {}
+
+
+class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens as the provider reported them; ``input`` is the whole prompt, cached and written parts included."""
+
+    input: int = 0
+    cached: int = 0
+    written: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+
+class AnswerFinished(Event, frozen=True):
+    """The answer reached its end. ``body`` is the blob of the response as it came; times are milliseconds.
+
+    ``estimate`` is our own count of the prompt, uncalibrated, of the tokenizer ``family``; ``usage`` the provider's.
+    """
+
+    branch: int
+    call: int
+    attempt: int
+    status: int
+    finish: str
+    body: str
+    size: int
+    first_byte_ms: float
+    total_ms: float
+    model: str = ""
+    answer_id: str = ""
+    usage: Tokens | None = None
+    estimate: int = 0
+    family: str = ""
+    encoding: str = ""
+    error: str = ""
+
+
+class ToolCalled(Event, frozen=True):
+    """The model called a tool. ``key`` is the idempotency key, equal for every repetition of the same call."""
+
+    branch: int
+    call: int
+    attempt: int
+    index: int
+    tool: str
+    call_id: str
+    arguments: str
+    key: str
+
+
+class AttemptFailed(Event, frozen=True):
+    """An attempt at a call brought no whole answer.
+
+    ``phase`` says how far it came: connect, status (an error status came back), stream (it broke off) or client (the
+    client left). ``body`` is the blob of what had come by then.
+    """
+
+    branch: int
+    call: int
+    attempt: int
+    phase: str
+    error: str
+    status: int = 0
+    retry_after: str = ""
+    body: str = ""
+    size: int = 0
+    total_ms: float = 0.0
+
+
+class Bypassed(Event, frozen=True):
+    """A call went out without our help; ``reason`` is a fixed word, ``detail`` says more."""
+
+    reason: str
+    detail: str = ""
+    branch: int | None = None
+    call: int = 0
+
+
+EVENT_TYPES: tuple[type[Event], ...] = tuple(Event.__subclasses__())
+_encoder = msgspec.json.Encoder(order="deterministic")
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+    SessionOpened | BranchOpened | CallReceived | AnswerFinished | ToolCalled | AttemptFailed | Bypassed
+)
+
+
+def encode(event: Event) -> bytes:
+    """The event as the log keeps it."""
+    return _encoder.encode(event)
+
+
+def decode(data: bytes, version: int = SCHEMA_VERSION) -> Event:
+    """The event that was written with this schema version."""
+    if version > SCHEMA_VERSION:
+        raise StoreCorrupt(f"event of schema version {version}: this ctxpager reads up to {SCHEMA_VERSION}; upgrade it")
+    try:
+        event: Event = _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise StoreCorrupt(f"an event does not decode: {error}") from error
+    return event

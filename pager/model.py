@@ -1,0 +1,129 @@
+"""The values that travel between the dialects and the rest: no wire format reaches past this page.
+
+A request is kept as the client's own bytes plus the spans in them. Messages are known by the SHA-256 of their raw bytes
+(``digest``) and compared across calls by the SHA-256 of a normalised form (``norm``), because clients re-serialise,
+move ``cache_control`` and drop ids between calls, while what they said stays the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """A half-open range of bytes in a body."""
+
+    start: int
+    end: int
+
+
+class Kind(StrEnum):
+    """What a block of a message is."""
+
+    TEXT = "text"
+    CALL = "call"
+    RESULT = "result"
+    REASONING = "reasoning"
+    MEDIA = "media"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One piece of a message: its text as a model reads it, and for tools whose call it belongs to."""
+
+    kind: Kind
+    text: str = ""
+    call_id: str = ""
+    name: str = ""
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One decoded message (or Responses item)."""
+
+    role: str
+    norm: bytes
+    blocks: tuple[Block, ...] = ()
+
+    @property
+    def call_ids(self) -> tuple[str, ...]:
+        """The ids of the tool calls made or answered here."""
+        return tuple(block.call_id for block in self.blocks if block.call_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A client's request: its bytes, where its parts are, and the few facts that steer what we do with it.
+
+    ``members`` are the top-level keys with the span of each value, in order. ``items`` are the raw messages inside the
+    member ``items_key``, each beginning at its ``starts``; ``separator`` stands between any two of them, or is None where
+    they are not evenly spaced. ``system`` is the normalised hash of a system prompt that stands outside the messages.
+    ``session_hints`` are fields of the body that may name the session, best first, as (source, value).
+    ``server_state`` names the field that makes the provider hold part of the prompt, or is empty.
+    """
+
+    dialect: str
+    body: bytes
+    members: Mapping[str, Span]
+    items_key: str
+    items: Sequence[bytes | memoryview]
+    starts: Sequence[int]
+    separator: bytes | None
+    digests: Sequence[bytes]
+    model: str
+    stream: bool
+    system: bytes
+    has_tools: bool
+    session_hints: tuple[tuple[str, str], ...] = ()
+    server_state: str = ""
+
+    def build(self) -> bytes:
+        """The body, put together from its parts: the same bytes as came in."""
+        if not self.items:
+            return self.body
+        between = [self.body[: self.starts[0]]]
+        ends = [start + len(item) for start, item in zip(self.starts, self.items, strict=True)]
+        between += [self.body[end:start] for end, start in zip(ends, self.starts[1:], strict=False)]
+        pieces = [part for pair in zip(between, self.items, strict=True) for part in pair]
+        return b"".join([*pieces, self.body[ends[-1] :]])
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the provider reported them; ``input`` is the whole prompt, cached and written parts included."""
+
+    input: int = 0
+    cached: int = 0
+    written: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """One tool call in an answer."""
+
+    index: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the model said in one answer, as far as it was received.
+
+    ``complete`` is False for a stream that broke off; ``error`` holds an error that came inside a stream of status 200.
+    """
+
+    id: str = ""
+    model: str = ""
+    finish: str = ""
+    text: str = ""
+    calls: tuple[ToolUse, ...] = ()
+    usage: Usage | None = None
+    complete: bool = True
+    error: str = ""

@@ -1,0 +1,77 @@
+"""What a policy sees and says.
+
+A policy proposes what to evict; the planner prices it and enforces the rules. It sees numbers, never content, has no
+clock and no unseeded randomness, so that the same log gives the same decisions. A policy is one file in ``policies``
+with one class, found by its file name; a user's own is named as ``path/to/file.py:Class`` or ``package.module:Class``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What tokens cost, in units of one uncached input token, and how long a cached prefix lives."""
+
+    read: float = 0.1
+    write: float = 1.25
+    output: float = 5.0
+    ttl_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """One page as a policy sees it; ages and times are counted in calls."""
+
+    handle: str
+    kind: str
+    tokens: int
+    stub_tokens: int
+    position: int
+    before: int
+    after: int
+    age: int
+    idle: int
+    uses: int
+    faults: int
+    superseded: bool
+    pinned: bool
+    cached: bool
+    resident: bool
+    tool: str = ""
+    tool_pages: int = 0
+    tool_reused: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A branch at one call, in numbers.
+
+    ``facts`` are names of what happened since the last decision, such as ``fault`` or ``client_rewrote_history``.
+    """
+
+    call: int
+    prices: Prices
+    warm: bool
+    window: int
+    reserve: int
+    tokens: int
+    pages: Sequence[PageView] = ()
+    facts: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The pages to evict (by handle), the cut position from which the prompt changes, and why."""
+
+    evict: tuple[str, ...] = ()
+    cut: int | None = None
+    reason: str = ""
+
+
+class Policy(Protocol):
+    """Proposes what to evict."""
+
+    def choose(self, view: View) -> Decision:
+        """The pages that should go now."""

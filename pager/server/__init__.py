@@ -1,0 +1,1 @@
+"""The server: the one place with I/O."""

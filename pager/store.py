@@ -1,0 +1,81 @@
+"""What every store must do: keep events and blobs durably, in order, and give them back.
+
+A store is one file in ``pager/stores`` with a class named ``Store``; the contract tests, the command line and the
+benchmarks find it by its file name. Content is kept apart from events: a blob is known by its SHA-256 and stored once.
+A mark is a pointer from a key (a lineage hash, a tool call's id, a session key) to the place in the log that last
+claimed it, inside one tenant.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from pager.events import Event
+
+
+class Place(NamedTuple):
+    """A call's place in the log."""
+
+    session: str
+    branch: int
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is appended in one step: all of it becomes durable, or none.
+
+    ``blobs`` maps a SHA-256 digest to the content it is of. ``marks`` map a key to the place that now owns it.
+    """
+
+    session: str
+    at: float
+    events: Sequence[Event] = ()
+    blobs: Mapping[bytes, bytes] = field(default_factory=dict)
+    tenant: str = ""
+    marks: Mapping[bytes, Place] = field(default_factory=dict)
+
+
+class Stored(NamedTuple):
+    """An event as it stands in the log."""
+
+    seq: int
+    session: str
+    at: float
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a self-check found, and what it mended."""
+
+    events: int
+    blobs: int
+    problems: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
+
+
+class Store(Protocol):
+    """A durable, append-only log with its content beside it."""
+
+    def append(self, batch: Batch) -> Future[int]:
+        """Append a batch; the future gives its last sequence number once it is durable, or raises StoreError."""
+
+    def events(self, session: str | None = None, after: int = 0) -> Iterator[Stored]:
+        """The events of one session, or of all, in order, with a sequence number above ``after``."""
+
+    def recent(self, kind: str, limit: int) -> list[Stored]:
+        """The newest events of one kind, newest first."""
+
+    def blob(self, digest: bytes) -> bytes | None:
+        """The content with this digest, or None; raises StoreCorrupt if it is not what was stored."""
+
+    def find(self, tenant: str, marks: Sequence[bytes]) -> dict[bytes, Place]:
+        """The places that own these marks in this tenant; unknown marks are left out."""
+
+    def check(self, *, repair: bool = False) -> Check:
+        """Verify every digest and reference; with ``repair`` mend what can be mended."""
+
+    def close(self) -> None:
+        """Finish what was appended, then release the store."""

@@ -1,0 +1,1 @@
+"""The backends of the session log, one file each, found by name."""

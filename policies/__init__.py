@@ -1,0 +1,1 @@
+"""Eviction policies: one file, one class, found by file name."""
