@@ -4,7 +4,7 @@
     ├── NotUnderstood           a body or stream that a dialect can't read: it is passed on unread
     ├── BadRequest              the client's fault; answered in the client's dialect
     │   ├── BodyTooLarge        413
-    │   └── BadEncoding         a content-encoding that is unknown, or bytes that don't decode
+    │   └── NotAllowed          401: the proxy has keys of its own and the client showed none of them
     ├── ConfigError             a setting is wrong: says which file, which key, what is allowed
     ├── PolicyError             a policy can't be found or breaks its contract
     └── StoreError              the log can't be written or read: the call goes out all the same
@@ -34,10 +34,10 @@ class BodyTooLarge(BadRequest):
     status = 413
 
 
-class BadEncoding(BadRequest):
-    """The body's content-encoding is unknown, or the bytes do not decode."""
+class NotAllowed(BadRequest):
+    """The proxy has keys of its own, and the client showed none of them."""
 
-    status = 400
+    status = 401
 
 
 class ConfigError(PagerError):

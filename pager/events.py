@@ -35,7 +35,8 @@ class SessionOpened(Event, frozen=True):
 class BranchOpened(Event, frozen=True):
     """A new line of history began, after ``fork_call`` of branch ``parent`` where it has one.
 
-    ``reason`` is root, subagent, side, fork or rewritten; ``lane`` is the agent's id where the client names it.
+    ``reason`` is root, subagent, side or fork; ``lane`` is the agent's id where the client names it. ``seed`` and
+    ``family`` are the hashes by which later calls are compared to this branch (``pager.lineage``).
     """
 
     branch: int
@@ -44,6 +45,8 @@ class BranchOpened(Event, frozen=True):
     lane: str = ""
     parent: int | None = None
     fork_call: int = 0
+    seed: str = ""
+    family: str = ""
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):
@@ -59,7 +62,8 @@ class CallReceived(Event, frozen=True):
     The first ``keep`` messages are those of call (``parent_branch``, ``parent_call``), ``messages`` are the digests of
     the rest. ``skeleton`` is the blob of the body without what ``cuts`` took out; ``separator`` stood between the
     messages.
-    ``body`` and ``size`` are of the whole, decoded body: put together again it must have that digest.
+    ``body`` is a digest over the digests of all parts, the same only for the same bytes; ``size`` is of the whole body,
+    decoded from its content ``encoding``.
     """
 
     branch: int
@@ -80,7 +84,6 @@ class CallReceived(Event, frozen=True):
     parent_call: int = 0
     encoding: str = ""
     lineage: str = ""
-    family: str = ""
     server_state: str = ""
     headers: dict[str, str] = {}
 
@@ -98,7 +101,8 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
 class AnswerFinished(Event, frozen=True):
     """The answer reached its end. ``body`` is the blob of the response as it came; times are milliseconds.
 
-    ``estimate`` is our own count of the prompt, uncalibrated, of the tokenizer ``family``; ``usage`` the provider's.
+    ``model`` is the one that was asked for, ``served`` the one that the provider says answered. ``estimate`` is our own
+    count of the prompt, uncorrected; ``usage`` is the provider's.
     """
 
     branch: int
@@ -111,10 +115,10 @@ class AnswerFinished(Event, frozen=True):
     first_byte_ms: float
     total_ms: float
     model: str = ""
+    served: str = ""
     answer_id: str = ""
     usage: Tokens | None = None
     estimate: int = 0
-    family: str = ""
     encoding: str = ""
     error: str = ""
 

@@ -59,10 +59,11 @@ class Request:
     """A client's request: its bytes, where its parts are, and the few facts that steer what we do with it.
 
     ``members`` are the top-level keys with the span of each value, in order. ``items`` are the raw messages inside the
-    member ``items_key``, each beginning at its ``starts``; ``separator`` stands between any two of them, or is None where
-    they are not evenly spaced. ``system`` is the normalised hash of a system prompt that stands outside the messages.
+    member ``items_key``, each beginning at its ``starts``; ``separator`` stands between any two of them, or is None
+    where they are not evenly spaced. ``system`` is the normalised hash of a system prompt outside the messages.
     ``session_hints`` are fields of the body that may name the session, best first, as (source, value).
-    ``server_state`` names the field that makes the provider hold part of the prompt, or is empty.
+    ``server_state`` names the field that makes the provider hold part of the prompt, or is empty; ``follows`` is the id
+    of the answer that such a request continues.
     """
 
     dialect: str
@@ -79,6 +80,7 @@ class Request:
     has_tools: bool
     session_hints: tuple[tuple[str, str], ...] = ()
     server_state: str = ""
+    follows: str = ""
 
     def build(self) -> bytes:
         """The body, put together from its parts: the same bytes as came in."""

@@ -19,11 +19,12 @@ _T = TypeVar("_T")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 _key = msgspec.json.Decoder(str)
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _BLANK = b" \t\n\r"
 _OPEN = re.compile(rb"[ \t\n\r]*\{[ \t\n\r]*")
 _MEMBER = re.compile(rb'("(?:[^"\\]|\\.)*")[ \t\n\r]*:[ \t\n\r]*')
 _NEXT = re.compile(rb"[ \t\n\r]*,?[ \t\n\r]*")
-_ESCAPE = re.compile(rb"\\(?:u([dD][89a-fA-F])?[0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
 
 
 class Elements(NamedTuple):
@@ -36,10 +37,10 @@ class Elements(NamedTuple):
 
 
 def without_surrogates(body: bytes) -> bytes:
-    """The body with every escaped surrogate replaced by U+FFFD, byte for byte as long as before.
+    """The body with every escaped lone surrogate replaced by U+FFFD, byte for byte as long as before.
 
-    JavaScript clients cut strings in the middle of an emoji and send half of it; strict readers reject that. Spans found
-    in the replaced body are those of the original.
+    JavaScript clients cut strings in the middle of an emoji and send half of it; strict readers reject that. Spans
+    found in the replaced body are those of the original.
     """
     return _ESCAPE.sub(lambda found: b"\\ufffd" if found[1] else found[0], body)
 
@@ -54,7 +55,7 @@ def members(body: bytes) -> dict[str, Span]:
     at = opening.end()
     for name, value in values.items():
         member = _MEMBER.match(body, at)
-        if member is None or _key.decode(member[1]) != name:
+        if member is None or _decoded(_key, member[1], "a key") != name:
             raise NotUnderstood(f"the body has the key {name!r} twice")
         spans[name] = Span(member.end(), member.end() + len(memoryview(value)))
         at = _end(_NEXT, body, spans[name].end)
@@ -77,11 +78,11 @@ def elements(body: bytes, span: Span) -> Elements:
 def _decoded(decoder: msgspec.json.Decoder[_T], body: bytes, what: str) -> _T:
     try:
         return decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _UNREADABLE:
         pass
     try:
         return decoder.decode(without_surrogates(body))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise NotUnderstood(f"expected {what} in JSON: {error}") from error
 
 
@@ -98,8 +99,7 @@ def _starts(body: bytes, span: Span, lengths: Sequence[int]) -> tuple[list[int],
         else:
             separator, at = None, _end(_NEXT, body, at)
         starts.append(at)
-    tidy = body[span.start + 1] not in _BLANK and at + lengths[-1] == span.end - 1
-    return starts, separator if tidy else None
+    return starts, separator
 
 
 def _end(pattern: re.Pattern[bytes], body: bytes, at: int) -> int:

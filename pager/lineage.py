@@ -1,0 +1,263 @@
+"""Tells which session and branch a call belongs to, by what it repeats of earlier calls.
+
+A request carries its whole history, so a call continues the branch whose latest request it begins with. What is
+compared is the normalised hash of each message, never its bytes: clients re-serialise and decorate what they resend.
+
+- It begins with a branch's latest request: the next call of that branch; if nothing was added, another attempt at it.
+- It names the answer that it follows, because the provider keeps the rest: the branch of that answer.
+- Its newest tool call is the newest of a branch, under the same system prompt, and they part before that call: the same
+  branch with a history that the client rewrote (goose does so on every turn).
+- It shares only a part: a new branch that forks where they part (a rewind, an edit, a compaction).
+- It shares nothing: another line in the session that the key names, or a new session.
+
+A mark is the hash of a whole history. It is stored with each call, so that a call without a session key finds its
+session again after a restart, or on another instance.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import takewhile
+from typing import NamedTuple
+
+from pager.events import BranchOpened
+from pager.identity import Key
+from pager.model import Message, Request
+
+WINDOW = 64  # messages a call usually adds at the most; longer steps back are looked for only when these find nothing
+FORKS_COMPARED = 64  # newest branches that a history with no continuation is compared to
+NOWHERE = (-1, -1)
+_STRIDE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A request as lineage sees it: one hash a message, under a seed that says what kind of conversation it is."""
+
+    seed: bytes
+    norms: list[bytes]
+    messages: Sequence[Message]
+    lane: str
+    dialect: str
+    has_tools: bool
+    follows: str = ""
+
+    @property
+    def family(self) -> bytes:
+        """The seed and the system messages at the head: what a rewritten history keeps."""
+        head = takewhile(lambda message: message.role in ("system", "developer"), self.messages)
+        return sha256(self.seed + b"".join(message.norm for message in head)).digest()
+
+    def begins_with(self, norms: list[bytes]) -> bool:
+        """Whether these messages stand at the beginning of this history."""
+        return 0 < len(norms) <= len(self.norms) and self.norms[: len(norms)] == norms
+
+    @property
+    def mark(self) -> bytes:
+        """The hash of the whole history."""
+        return sha256(self.seed + b"".join(self.norms)).digest()
+
+    def marks(self) -> Iterator[bytes]:
+        """The marks of every beginning of this history, the longest first, the likely ones before the others."""
+        near = max(0, len(self.norms) - WINDOW)
+        yield from reversed(self._marks(near, len(self.norms)))
+        yield from reversed(self._marks(1, near - 1))
+
+    def _marks(self, first: int, last: int) -> list[bytes]:
+        running = sha256(self.seed + b"".join(self.norms[:first]))
+        marks = [running.digest()] if 0 < first <= last else []
+        for norm in self.norms[first:last]:
+            running.update(norm)
+            marks.append(running.digest())
+        return marks
+
+    def call_ids(self) -> Iterator[str]:
+        """The ids of tool calls in this history, the newest first."""
+        return (call_id for message in reversed(self.messages) for call_id in reversed(message.call_ids))
+
+    def last_mention(self, call_id: str) -> int:
+        """The position of the last message that makes or answers this tool call."""
+        return max(at for at, message in enumerate(self.messages) if call_id in message.call_ids)
+
+
+def history(request: Request, messages: Sequence[Message], key: Key | None) -> History:
+    """The history of a request; branches are only ever compared within one key, lane, dialect and kind of request."""
+    lane = key.lane if key else ""
+    scope = f"{key.source}\0{key.value}" if key else ""
+    facts = "\0".join([scope, lane, request.dialect, "tools" if request.has_tools else "bare"])
+    seed = sha256(facts.encode() + request.system).digest()
+    norms = [message.norm for message in messages]
+    return History(seed, norms, messages, lane, request.dialect, request.has_tools, request.follows)
+
+
+def call_mark(call_id: str) -> bytes:
+    """The mark under which the issuer of a tool call's id is found."""
+    return sha256(b"call\0" + call_id.encode()).digest()
+
+
+def answer_mark(answer_id: str) -> bytes:
+    """The mark under which the call with this answer is found."""
+    return sha256(b"answer\0" + answer_id.encode()).digest()
+
+
+def key_mark(source: str, value: str) -> bytes:
+    """The mark under which a session that the client named is found."""
+    return sha256(f"key\0{source}\0{value}".encode()).digest()
+
+
+@dataclass(slots=True)
+class Branch:
+    """One line of history: its latest request, and how many messages each of its calls had."""
+
+    number: int
+    lane: str
+    seed: bytes
+    family: bytes
+    call: int = 0
+    attempt: int = 0
+    body: str = ""
+    raws: list[bytes] = field(default_factory=list)
+    norms: list[bytes] = field(default_factory=list)
+    lengths: dict[int, int] = field(default_factory=dict)
+    newest_issuer: int = 0
+    finished: bool = False
+
+
+@dataclass(slots=True)
+class Session:
+    """A session's branches, and which call got which answer and issued which tool call."""
+
+    id: str
+    tenant: str
+    branches: list[Branch] = field(default_factory=list)
+    issued: dict[str, tuple[int, int]] = field(default_factory=dict)
+    answers: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def answered(self, branch: int, call: int, answer_id: str, call_ids: Iterable[str] = ()) -> None:
+        """Note a call's answer and the tool calls in it; an id that came before proves nothing and is struck out."""
+        here = (branch, call)
+        if answer_id:
+            self.answers[answer_id] = here if self.answers.get(answer_id, here) == here else NOWHERE
+        for call_id in call_ids:
+            self.issued[call_id] = here if self.issued.get(call_id, here) == here else NOWHERE
+            self.branches[branch].newest_issuer = call
+        if self.branches[branch].call == call:
+            self.branches[branch].finished = True
+
+
+class Placement(NamedTuple):
+    """Where a call stands: its branch, number and attempt, and the branch just opened for it, if one was."""
+
+    branch: Branch
+    call: int
+    attempt: int
+    opened: BranchOpened | None = None
+    parent: Branch | None = None
+
+
+def place(session: Session, past: History) -> Placement:
+    """Find the branch that this history continues, or open one. Changes the session only by adding the branch."""
+    tip = _continued(session, past)
+    if tip is not None and tip.norms == past.norms and not past.follows:
+        return Placement(tip, tip.call, tip.attempt + 1, parent=tip)
+    if tip is not None:
+        return Placement(tip, tip.call + 1, 1, parent=tip)
+    return _open(session, past)
+
+
+def continues(session: Session, past: History) -> bool:
+    """Whether some branch of the session goes on with this history."""
+    return _continued(session, past) is not None
+
+
+def _continued(session: Session, past: History) -> Branch | None:
+    if past.follows:
+        return _followed(session, past)
+    return _extended(session, past) or _rewritten(session, past)
+
+
+def _followed(session: Session, past: History) -> Branch | None:
+    """The branch whose latest answer this call names as the one it follows."""
+    number, call = session.answers.get(past.follows, NOWHERE)
+    return session.branches[number] if number >= 0 and session.branches[number].call == call else None
+
+
+def _extended(session: Session, past: History) -> Branch | None:
+    """The branch with the longest latest request that this history begins with, the newest of several."""
+    best: Branch | None = None
+    for branch in reversed(session.branches):
+        longer = best is None or len(branch.norms) > len(best.norms)
+        if longer and branch.seed == past.seed and past.begins_with(branch.norms):
+            best = branch
+    return best
+
+
+def _rewritten(session: Session, past: History) -> Branch | None:
+    """The branch whose newest tool call is this history's newest, and which parts from it before that call."""
+    known = (call_id for call_id in past.call_ids() if session.issued.get(call_id, NOWHERE) != NOWHERE)
+    newest = next(known, None)
+    if newest is None:
+        return None
+    number, call = session.issued[newest]
+    branch = session.branches[number]
+    same = branch.newest_issuer == call and branch.family == past.family
+    return branch if same and _common(branch.norms, past.norms) <= past.last_mention(newest) else None
+
+
+def _open(session: Session, past: History) -> Placement:
+    parent, fork = _forked(session, past)
+    branch = Branch(len(session.branches), past.lane, past.seed, past.family, call=fork)
+    session.branches.append(branch)
+    opened = BranchOpened(
+        branch=branch.number,
+        reason=_reason(session, past, parent),
+        dialect=past.dialect,
+        lane=past.lane,
+        parent=parent.number if parent else None,
+        fork_call=fork,
+        seed=branch.seed.hex(),
+        family=branch.family.hex(),
+    )
+    return Placement(branch, fork + 1, 1, opened, parent)
+
+
+def _forked(session: Session, past: History) -> tuple[Branch | None, int]:
+    """The branch that this history parts from, and the last call that they share."""
+    number, call = session.answers.get(past.follows, NOWHERE)
+    if number >= 0:
+        return session.branches[number], call
+    common, parent = _closest(session, past)
+    if parent is None:
+        return None, 0
+    return parent, max((call for call, length in parent.lengths.items() if length <= common), default=0)
+
+
+def _closest(session: Session, past: History) -> tuple[int, Branch | None]:
+    """The branch that shares most of this history, the newest of several, and how many messages they share."""
+    alike = [branch for branch in session.branches[-FORKS_COMPARED:] if branch.seed == past.seed]
+    shared = [(_common(branch.norms, past.norms), branch.number, branch) for branch in alike]
+    common, _, branch = max(shared, key=lambda row: row[:2], default=(0, 0, None))
+    return (common, branch) if common else (0, None)
+
+
+def _reason(session: Session, past: History, parent: Branch | None) -> str:
+    if parent is not None:
+        return "fork"
+    if past.lane and all(branch.lane != past.lane for branch in session.branches[:-1]):
+        return "subagent"
+    copied = any(call_id in session.issued for call_id in past.call_ids())
+    return "side" if len(session.branches) > 1 and (copied or not past.has_tools) else "root"
+
+
+def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
+    """How many elements two lists share at their beginning."""
+    at = 0
+    while at < len(left) and left[at : at + _STRIDE] == right[at : at + _STRIDE]:
+        at += _STRIDE
+    pairs = zip(left[at : at + _STRIDE], right[at : at + _STRIDE], strict=False)
+    return min(len(left), len(right), at + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)))
+
+
+def shared_messages(branch: Branch, digests: Sequence[bytes]) -> int:
+    """How many messages of the branch's latest request this request repeats byte for byte at its beginning."""
+    return _common(branch.raws, digests)

@@ -1,0 +1,302 @@
+"""The table of models: windows, output limits, prices, and how long a provider keeps a prompt's prefix.
+
+The table is made by ``scripts/make_models.py`` and shipped with its date. Clients name models in many ways (with a
+provider's path, a region, a date, a version), so a name that is not in the table is taken apart, step by step, until
+what is left is in it. The planner needs ratios to the price of one uncached input token; ``Prices`` holds them.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from pager.errors import ConfigError
+from pager.policy import Prices
+from pager.tokens import family_of
+
+WINDOW = 128_000
+"""The window of a model that is not in the table."""
+
+LIFETIME = 3_600.0
+"""Seconds that a cached prefix is taken to live where the provider says nothing.
+
+Too long an answer costs a chance to repack for free; too short a one breaks a cache that still lived. So it is long.
+"""
+
+NAMED: Mapping[str, Prices] = {
+    "anthropic": Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0),
+    "openai": Prices(read=0.1, write=1.0, output=8.0, ttl_seconds=600.0),
+    "none": Prices(read=1.0, write=1.0, output=5.0, ttl_seconds=0.0),
+}
+"""The price lists that ``--prices`` knows by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model; prices are US dollars per million tokens, None where unknown.
+
+    ``cached`` is input read from the provider's cache; ``written`` is input written to it, ``written_1h`` for an hour.
+    """
+
+    name: str
+    provider: str = ""
+    window: int = WINDOW
+    output_limit: int | None = None
+    input: float | None = None
+    output: float | None = None
+    cached: float | None = None
+    written: float | None = None
+    written_1h: float | None = None
+    cache_seconds: float | None = None
+    known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """A user's own figures: what to change, by model name or by its beginning followed by ``*``."""
+
+    models: Mapping[str, Mapping[str, int | float]] = field(default_factory=dict)
+    origin: str = ""
+
+    def applied(self, model: Model, asked: str) -> Model:
+        """The model with every override that fits the name asked for or the name found; the closest one wins."""
+        names = {asked.lower(), model.name.lower()}
+        for pattern in sorted(self.models, key=lambda pattern: (not pattern.endswith("*"), len(pattern))):
+            if any(_fits(pattern.lower(), name) for name in names):
+                changes: dict[str, Any] = dict(self.models[pattern])
+                model = replace(model, **changes, known=True)
+        return model
+
+
+def _fits(pattern: str, name: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def prices(model: Model, *, hour: bool = False) -> Prices:
+    """The model's prices as ratios; ``hour`` for a client that asks for the cache that lives an hour.
+
+    Writing never counts as cheaper than plain input: some lists say 0 where they mean that it costs nothing extra.
+    """
+    if not model.input:
+        return _by_maker(model.name)
+    output = 5.0 if model.output is None else model.output / model.input
+    if model.cached is None:
+        return Prices(read=1.0, write=1.0, output=output, ttl_seconds=0.0)
+    long = hour and model.written_1h is not None
+    written = (model.written_1h if long else model.written) or 0.0
+    lifetime = LIFETIME if long or model.cache_seconds is None else model.cache_seconds
+    return Prices(
+        read=min(model.cached / model.input, 1.0),
+        write=max(written / model.input, 1.0),
+        output=output,
+        ttl_seconds=lifetime,
+    )
+
+
+def _by_maker(name: str) -> Prices:
+    """The ratios of whoever makes a model of this name, for one whose price is unknown or nothing."""
+    family = family_of(name)
+    if family.name == "claude":
+        return NAMED["anthropic"]
+    return NAMED["none"] if family.estimate else NAMED["openai"]
+
+
+def lifetime(name: str, provider: str, *, charges_writes: bool) -> float | None:
+    """Seconds that a provider keeps a prefix after its last use, as documented (docs/models.md); None if it is not."""
+    family = family_of(name)
+    if family.name == "claude":
+        return 300.0
+    if not family.estimate and "gpt-oss" not in name:
+        return 1_800.0 if charges_writes else 600.0
+    return 86_400.0 if provider == "deepseek" else None
+
+
+# The steps by which a name is taken apart.
+_VENDOR = re.compile(r"^(?:(?:us|us-gov|eu|apac|au|jp|ca|sa|global)\.)?[a-z][a-z0-9]*\.(?=[a-z][a-z0-9]*-)")
+_SUFFIX = re.compile(r"(?:(?<=\d)-v\d+(?::\d+)?|[@-]\d{8}|-\d{4}-\d{2}-\d{2}|[@-](?:default|latest))$")
+_DOT = re.compile(r"(?<=\d)\.(?=\d)")
+# Where several providers offer a model, the name without a provider means the first of these that does.
+_MAKERS = ("anthropic", "openai", "gemini", "xai", "deepseek", "mistral", "moonshot", "zai", "minimax", "dashscope")
+
+
+def forms(name: str) -> Iterator[tuple[int, str]]:
+    """The ways to write a model's name, each with how far it is from the name given."""
+    tail = name.lower()
+    yield 0, tail
+    while "/" in tail:
+        tail = tail.partition("/")[2]
+        yield 1, tail
+    bare = _VENDOR.sub("", tail)
+    yield 2, bare
+    while (shorter := _SUFFIX.sub("", bare)) != bare:
+        bare = shorter
+        yield 3, bare
+    yield 4, _DOT.sub("-", bare)
+
+
+def _shortened(name: str) -> Iterator[str]:
+    """Ever shorter beginnings of a name."""
+    while (cut := max(name.rfind("-"), name.rfind(":"), name.rfind("@"))) > 0:
+        name = name[:cut]
+        yield name
+
+
+def _telling(name: str) -> bool:
+    """Whether a name says which model it is: ``chat`` and ``query`` are names of models too, but not of one model."""
+    return "-" in name or any(map(str.isdigit, name))
+
+
+Row = Sequence[Any]
+_COLUMNS = ("provider", "window", "output_limit", "input", "output", "cached", "written", "written_1h")
+
+
+@dataclass(frozen=True)
+class Table:
+    """All models known, with a user's own figures on top; ``fixed`` prices stand for every model's."""
+
+    rows: Mapping[str, Row]
+    providers: Sequence[str]
+    date: str
+    source: str
+    overrides: Overrides = field(default_factory=Overrides)
+    fixed: Prices | None = None
+
+    @classmethod
+    def load(cls) -> "Table":
+        """The shipped table."""
+        data = read_table()
+        return cls(data["models"], data["providers"], data["date"], data["source"])
+
+    def using(self, named: "Prices | Overrides") -> "Table":
+        """The same table under what ``named_prices`` gave."""
+        if isinstance(named, Prices):
+            return replace(self, fixed=named)
+        table = replace(self, overrides=named)
+        for name, changes in named.models.items():
+            if not name.endswith("*") and not changes.keys().isdisjoint(_PRICES) and not table.find(name).input:
+                raise ConfigError(f"{named.origin}: models.{name}.input: missing; the table has no price of this model")
+        return table
+
+    def find(self, model: str) -> Model:
+        """What is known of a model: by its name, its name taken apart, its longest known beginning, or nothing."""
+        return self._find(model)
+
+    def prices(self, model: str, *, hour: bool = False) -> Prices:
+        """The price ratios in force for a model."""
+        return self.fixed or prices(self.find(model), hour=hour)
+
+    @cached_property
+    def _find(self) -> Callable[[str], Model]:
+        """The look-up with a bounded memory, as names come from clients."""
+        return lru_cache(1_024)(self._look_up)
+
+    def _look_up(self, model: str) -> Model:
+        name = self._known_name(model)
+        found = Model(model) if name is None else self._model(name)
+        return self.overrides.applied(found, model)
+
+    def _known_name(self, model: str) -> str | None:
+        ways = [model, *(form for _, form in forms(model))]
+        if exact := next((way for way in ways if way in self.rows), None):
+            return exact
+        # A dot turned into a dash is no place to cut: gpt-4.9 would be gpt-4.
+        beginnings = [short for distance, form in forms(model) if 2 <= distance < 4 for short in _shortened(form)]
+        return next((self._index[way] for way in (*ways, *beginnings) if way in self._index), None)
+
+    def _model(self, name: str) -> Model:
+        row = dict(zip(_COLUMNS, self.rows[name], strict=False))
+        provider = self.providers[row.pop("provider")]
+        row["window"] = row.get("window") or WINDOW
+        charges_writes = (row.get("written") or 0.0) > (row.get("input") or 0.0)
+        kept = lifetime(name, provider, charges_writes=charges_writes)
+        return Model(name, provider, **row, cache_seconds=kept, known=True)
+
+    @cached_property
+    def _index(self) -> dict[str, str]:
+        """Every way to write a known name, with the name it means: priced, its maker's, best known, nearest."""
+        best: dict[str, tuple[bool, int, int, int, str]] = {}
+        for name, row in self.rows.items():
+            provider = self.providers[row[0]]
+            maker = _MAKERS.index(provider) if provider in _MAKERS else len(_MAKERS)
+            for distance, form in forms(name):
+                claim = (len(row) < 4, maker, -len(row), distance, name)
+                if distance == 0 or _telling(form):
+                    best[form] = min(best.get(form, claim), claim)
+        return {form: claim[-1] for form, claim in best.items()}
+
+
+@cache
+def read_table() -> dict[str, Any]:
+    """The shipped table's file; it and ``named_prices`` are the two places here that read one."""
+    from importlib import resources  # takes a while to import, and most commands need no table
+
+    text = resources.files("pager").joinpath("data", "models.json").read_bytes()
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def named_prices(value: str) -> Prices | Overrides:
+    """What ``--prices`` says: a price list by name, or a TOML or JSON file of the user's own figures."""
+    if value in NAMED:
+        return NAMED[value]
+    path = Path(value)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"--prices {value}: can't be read ({error}); allowed are {', '.join(NAMED)} or a TOML or JSON file's path"
+        ) from error
+    return parsed_overrides(text, origin=value, is_json=path.suffix == ".json")
+
+
+def parsed_overrides(text: str, *, origin: str, is_json: bool = False) -> Overrides:
+    """The overrides in a file's text; raises ConfigError, which names the file, the key and what is allowed."""
+    import tomllib  # needed by few, and slow to import
+
+    try:
+        data = json.loads(text) if is_json else tomllib.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{origin}: is not valid {'JSON' if is_json else 'TOML'}: {error}") from error
+    return overrides(data, origin=origin)
+
+
+_LIMITS = ("window", "output_limit")
+_PRICES = ("input", "output", "cached", "written", "written_1h")
+_OVERRIDABLE = (*_LIMITS, *_PRICES, "cache_seconds")
+
+
+def overrides(data: object, *, origin: str) -> Overrides:
+    """Overrides from plain values, as a TOML or JSON file or a larger configuration holds them."""
+    tables = _table(data, origin)
+    if unknown := tables.keys() - {"models"}:
+        raise ConfigError(f"{origin}: {min(unknown)}: unknown key; allowed is [models.NAME]")
+    models = _table(tables.get("models", {}), f"{origin}: models")
+    return Overrides({name: _changes(changes, f"{origin}: models.{name}") for name, changes in models.items()}, origin)
+
+
+def _table(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: must be a table, found {value!r}")
+    return value
+
+
+def _changes(value: object, where: str) -> dict[str, int | float]:
+    changes = _table(value, where)
+    for key, number in changes.items():
+        if key not in _OVERRIDABLE:
+            raise ConfigError(f"{where}.{key}: unknown key; allowed are {', '.join(_OVERRIDABLE)}")
+        _check(key, number, f"{where}.{key}")
+    return changes
+
+
+def _check(key: str, number: object, where: str) -> None:
+    if key in _LIMITS:
+        if type(number) is not int or number < 1:
+            raise ConfigError(f"{where}: must be a whole number of tokens from 1, found {number!r}")
+    elif type(number) not in {int, float} or not math.isfinite(number) or number < 0:  # type: ignore[arg-type,operator]
+        unit = "seconds" if key == "cache_seconds" else "US dollars per million tokens"
+        raise ConfigError(f"{where}: must be a number of {unit} from 0, found {number!r}")

@@ -1,0 +1,47 @@
+"""Remembers messages by the hash of their bytes, so that each is decoded once, however often it is sent again."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+from pager.dialect import Dialect
+from pager.model import Message, Request
+
+
+class Seen:
+    """The messages met so far, without their text; the oldest are forgotten and decoded again when they come back."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._messages: dict[bytes, Message] = {}
+
+    def read(self, dialect: Dialect, request: Request) -> list[Message]:
+        """The messages of a request; only those not met before are decoded."""
+        if not request.items:
+            return self._without_items(dialect, request)
+        found = [self._messages.get(digest) for digest in request.digests]
+        if None not in found:
+            return found  # type: ignore[return-value]
+        return [
+            message or self._learn(dialect, digest, item)
+            for message, digest, item in zip(found, request.digests, request.items, strict=True)
+        ]
+
+    def norms(self, dialect: Dialect, digests: Sequence[bytes], fetch: Callable[[bytes], bytes]) -> list[bytes]:
+        """The normalised hashes of messages known by their digests; ``fetch`` gives the bytes of the unknown ones."""
+        return [(self._messages.get(key) or self._learn(dialect, key, fetch(key))).norm for key in digests]
+
+    def _learn(self, dialect: Dialect, digest: bytes, raw: bytes | memoryview) -> Message:
+        message = dialect.decode(raw)
+        light = replace(message, blocks=tuple(replace(block, text="") for block in message.blocks if block.call_id))
+        if len(self._messages) >= self._limit:
+            del self._messages[next(iter(self._messages))]
+        self._messages[digest] = light
+        return light
+
+    def _without_items(self, dialect: Dialect, request: Request) -> list[Message]:
+        """A prompt that is one plain string is one message of the user's; what can't be read is one of nobody's."""
+        span = request.members.get(request.items_key)
+        if span is None or request.body[span.start : span.start + 1] != b'"':
+            return [Message("", sha256(request.body).digest())]
+        return [dialect.decode(b'{"role":"user","content":%b}' % request.body[span.start : span.end])]

@@ -1,0 +1,95 @@
+"""The ASGI application: which route a request takes."""
+
+from collections.abc import Awaitable, Callable
+
+import orjson
+
+from pager.dialect import Dialect
+from pager.server.bodies import Receive
+from pager.server.driver import Driver, Scope, Send
+from pager.server.journal import Journal
+from pager.server.upstream import Upstream
+
+NO_WEBSOCKET = "this endpoint speaks HTTP only: send a POST; an answer can be streamed as server-sent events"
+
+
+class App:
+    """Routes: one POST path per dialect is driven and logged, ``/healthz`` is ours, everything else is passed on."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        dialects: list[Dialect],
+        upstream: Upstream,
+        journal: Journal | None,
+        on_stop: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._driver = driver
+        self._routes = {dialect.path: dialect for dialect in dialects}
+        self._by_name = {dialect.name: dialect for dialect in dialects}
+        self._upstream = upstream
+        self._journal = journal
+        self._on_stop = on_stop
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "lifespan":
+            return await self._lifespan(receive, send)
+        path: str = scope["path"]
+        dialect = self._routes.get(path.removeprefix("/v1"))
+        if dialect is not None and scope["method"] == "POST":
+            return await self._driver.call(dialect, scope, receive, send)
+        if path == "/healthz":
+            return await self._health(send)
+        if _wants_websocket(scope):
+            headers = [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
+            return await _json(send, 426, {"error": {"message": NO_WEBSOCKET, "type": "upgrade_required"}}, headers)
+        return await self._driver.forward(self._owner(scope), scope, receive, send)
+
+    def _owner(self, scope: Scope) -> Dialect:
+        """Whose provider a path that is no call belongs to: Anthropic's by its path or headers, else OpenAI's."""
+        path: str = scope["path"].removeprefix("/v1")
+        names = {name for name, _ in scope["headers"]}
+        anthropic = path.startswith("/messages") or b"anthropic-version" in names or b"x-api-key" in names
+        responses = path.startswith(("/responses", "/conversations"))
+        return self._by_name["messages" if anthropic else "responses" if responses else "chat"]
+
+    async def _health(self, send: Send) -> None:
+        journal, driver = self._journal, self._driver
+        failures = journal.failures if journal else 0
+        facts = {
+            "status": "ok" if journal and not failures else "degraded",
+            "calls": driver.calls,
+            "bypassed": driver.bypassed,
+            "hot_sessions": journal.hot_sessions if journal else 0,
+            "log": {
+                "open": journal is not None,
+                "failed_writes": failures,
+                "last_failure": journal.last_failure if journal else "the log could not be opened",
+            },
+        }
+        await _json(send, 200, facts)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self._upstream.start()
+                self._driver.warm_up()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self._upstream.close()
+                await self._on_stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+def _wants_websocket(scope: Scope) -> bool:
+    return any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"])
+
+
+async def _json(send: Send, status: int, value: object, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+    body = orjson.dumps(value)
+    facts = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": facts + (headers or [])})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

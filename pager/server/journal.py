@@ -1,0 +1,322 @@
+"""Writes every call to the log: what came in before anything acts on it, what became of it afterwards.
+
+It knows the store, the hot sessions and the messages seen; it raises what goes wrong and leaves it to the driver to
+carry on without a log.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+
+import orjson
+
+from pager import sessions
+from pager.dialect import Dialect
+from pager.errors import StoreCorrupt
+from pager.events import (
+    AnswerFinished,
+    AttemptFailed,
+    Bypassed,
+    CallReceived,
+    Event,
+    SessionOpened,
+    Tokens,
+    ToolCalled,
+)
+from pager.identity import Key, session_key
+from pager.lineage import History, Placement, Session, answer_mark, call_mark, history, place, shared_messages
+from pager.model import Answer, Request, ToolUse
+from pager.recipe import Recipe, take_apart
+from pager.seen import Seen
+from pager.store import Batch, Place, Store
+
+LOGGED_HEADERS = (
+    "user-agent",
+    "originator",
+    "anthropic-version",
+    "anthropic-beta",
+    "openai-beta",
+    "x-claude-code-session-id",
+    "x-claude-code-agent-id",
+    "session-id",
+    "thread-id",
+    "x-session-id",
+    "x-parent-session-id",
+    "agent-session-id",
+    "session_id",
+)
+BLOBS_REMEMBERED = 200_000
+MESSAGES_REMEMBERED = 100_000
+SESSIONS_LOADED = 2  # candidates read from the store when a call names none: by its tool calls, by its history
+log = logging.getLogger("ctxpager.log")
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One request as the driver received it, read by its dialect."""
+
+    dialect: Dialect
+    request: Request
+    tenant: str
+    headers: Mapping[str, str]
+    path: str
+    encoding: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A call that is in the log: where it stands, and what is needed to log its end."""
+
+    session: Session
+    key: Key | None
+    placement: Placement
+    incoming: Incoming
+
+    @property
+    def spot(self) -> Place:
+        """The call's place in the log."""
+        return Place(self.session.id, self.placement.branch.number, self.placement.call)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an attempt; ``body`` is what came back, decoded from ``encoding``, times are milliseconds."""
+
+    status: int
+    body: bytes
+    first_byte_ms: float
+    total_ms: float
+    at: float
+    encoding: str = ""
+    retry_after: str = ""
+
+
+class Journal:
+    """The log as the server uses it."""
+
+    def __init__(self, store: Store, load_dialect: Callable[[str], Dialect], hot_sessions: int) -> None:
+        self._store = store
+        self._load_dialect = load_dialect
+        self._registry = sessions.Registry(hot_sessions)
+        self._seen = Seen(MESSAGES_REMEMBERED)
+        self._stored: set[bytes] = set()
+        self.failures = 0
+        self.last_failure = ""
+
+    @property
+    def hot_sessions(self) -> int:
+        """How many sessions are in memory."""
+        return len(self._registry)
+
+    async def receive(self, incoming: Incoming) -> Entry:
+        """Place a call and log it; when this returns, the call is durable."""
+        messages = self._seen.read(incoming.dialect, incoming.request)
+        key = session_key(incoming.headers, incoming.request.session_hints)
+        past = history(incoming.request, messages, key)
+        session = self._registry.find(incoming.tenant, key, past)
+        if session is None:
+            await self._load(incoming.tenant, key, past)
+            session = self._registry.find(incoming.tenant, key, past)
+        entry, batch = self._place(incoming, key, past, session)
+        await asyncio.wrap_future(self._append(batch, entry.session.id))
+        return entry
+
+    def answered(self, entry: Entry, answer: Answer) -> None:
+        """Know the answer from now on, before it is logged: the next call may come at once."""
+        placement = entry.placement
+        ids = [use.call_id for use in answer.calls if use.call_id]
+        entry.session.answered(placement.branch.number, placement.call, answer.id, ids)
+        self._registry.claim(entry.session, _marks_of_answer(entry, answer))
+
+    def answer(self, entry: Entry, answer: Answer, outcome: Outcome, estimate: int) -> None:
+        """Log a whole answer and the tool calls in it; ``estimate`` is our own count of the prompt."""
+        placement, body = entry.placement, sha256(outcome.body)
+        blobs = {body.digest(): outcome.body}
+        events: list[Event] = [
+            AnswerFinished(
+                branch=placement.branch.number,
+                call=placement.call,
+                attempt=placement.attempt,
+                status=outcome.status,
+                finish=answer.finish,
+                body=body.hexdigest(),
+                size=len(outcome.body),
+                first_byte_ms=round(outcome.first_byte_ms, 3),
+                total_ms=round(outcome.total_ms, 3),
+                model=entry.incoming.request.model,
+                served=answer.model,
+                answer_id=answer.id,
+                usage=_tokens(answer),
+                estimate=estimate,
+                encoding=outcome.encoding,
+                error=answer.error,
+            )
+        ]
+        events += [_tool_called(entry, use, blobs) for use in answer.calls]
+        marks = _marks_of_answer(entry, answer)
+        session = entry.session
+        self._append(Batch(session.id, outcome.at, events, blobs, session.tenant, marks), session.id)
+
+    def failure(self, entry: Entry, phase: str, error: str, outcome: Outcome) -> None:
+        """Log an attempt that brought no whole answer."""
+        body = sha256(outcome.body)
+        event = AttemptFailed(
+            branch=entry.placement.branch.number,
+            call=entry.placement.call,
+            attempt=entry.placement.attempt,
+            phase=phase,
+            error=error[:2000],
+            status=outcome.status,
+            retry_after=outcome.retry_after,
+            body=body.hexdigest() if outcome.body else "",
+            size=len(outcome.body),
+            total_ms=round(outcome.total_ms, 3),
+        )
+        blobs = {body.digest(): outcome.body} if outcome.body else {}
+        self._append(Batch(entry.session.id, outcome.at, [event], blobs, entry.session.tenant), entry.session.id)
+
+    def bypassed(self, session: str, at: float, event: Bypassed, blobs: Mapping[bytes, bytes]) -> None:
+        """Log that a call went out without our help."""
+        self._append(Batch(session, at, [event], blobs), session)
+
+    def _place(self, incoming: Incoming, key: Key | None, past: History, found: Session | None) -> tuple[Entry, Batch]:
+        """Decide where the call stands and write it down; no await in here, so that calls are numbered one by one."""
+        session = found or sessions.open_session(incoming.tenant, key, past, None)
+        placement = place(session, past)
+        recipe, blobs = self._take_apart(incoming.request, placement)
+        if sessions.begins_again(placement, key, recipe.body):
+            session = sessions.open_session(incoming.tenant, key, past, session)
+            found, placement = None, place(session, past)
+            recipe, blobs = self._take_apart(incoming.request, placement)
+        entry = Entry(session, key, placement, incoming)
+        marks = sessions.marks_of_call(key, past, entry.spot)
+        self._registry.adopt(session, marks)
+        events = _call_events(entry, past, recipe, opened=found is None)
+        sessions.received(placement, past, incoming.request.digests, recipe.body)
+        return entry, Batch(session.id, incoming.at, events, blobs, session.tenant, marks)
+
+    def _take_apart(self, request: Request, placement: Placement) -> tuple[Recipe, dict[bytes, bytes]]:
+        keep = shared_messages(placement.parent, request.digests) if placement.parent else 0
+        return take_apart(request, keep)
+
+    def _append(self, batch: Batch, session: str) -> Future[int]:
+        """Append what the store does not have yet. A failure drops what memory knew of the session: the log did not."""
+        new = {digest: blob for digest, blob in batch.blobs.items() if digest not in self._stored}
+        future = self._store.append(Batch(batch.session, batch.at, batch.events, new, batch.tenant, batch.marks))
+        loop = asyncio.get_running_loop()
+        future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._appended, done, session, new.keys()))
+        return future
+
+    def _appended(self, done: Future[int], session: str, blobs: Collection[bytes]) -> None:
+        error = done.exception()
+        if error is None:
+            if len(self._stored) > BLOBS_REMEMBERED:
+                self._stored.clear()
+            self._stored.update(blobs)
+            return
+        self._stored.clear()
+        self._registry.drop(session)
+        self.failures += 1
+        self.last_failure = str(error)
+        log.error("NOT LOGGED: %s (session %s; %d writes failed so far)", error, session, self.failures)
+
+    async def _load(self, tenant: str, key: Key | None, past: History) -> None:
+        """Make the session hot if the store has it; read in a thread, as the loop must not wait for a disk."""
+        marks = list(sessions.marks_to_find(key, past))
+        for session, mark in await asyncio.to_thread(self._read, tenant, marks):
+            self._registry.adopt(session, [mark])
+
+    def _read(self, tenant: str, marks: Sequence[bytes]) -> list[tuple[Session, bytes]]:
+        """The sessions that own these marks, each with the first mark that led to it."""
+        places = self._store.find(tenant, marks)
+        owners = {places[mark].session: mark for mark in reversed(marks) if mark in places}
+        return [
+            (sessions.fold(owner, self._store.events(owner), self._norms), mark)
+            for owner, mark in islice(reversed(owners.items()), SESSIONS_LOADED)
+        ]
+
+    def _norms(self, dialect: str, digests: Sequence[bytes]) -> list[bytes]:
+        return self._seen.norms(self._load_dialect(dialect), digests, self._fetch)
+
+    def _fetch(self, digest: bytes) -> bytes:
+        blob = self._store.blob(digest)
+        if blob is None:
+            raise StoreCorrupt(f"the log refers to content {digest.hex()} that it does not hold; run `ctxpager check`")
+        return blob
+
+
+def _call_events(entry: Entry, past: History, recipe: Recipe, *, opened: bool) -> list[Event]:
+    placement, incoming, key = entry.placement, entry.incoming, entry.key
+    events: list[Event] = []
+    if opened:
+        value, source = (key.value, key.source) if key else ("", "lineage")
+        harness = incoming.headers.get("user-agent", "").split(" ")[0]
+        events.append(SessionOpened(entry.session.tenant, value, source, harness))
+    if placement.opened is not None:
+        events.append(placement.opened)
+    parent = placement.parent
+    events.append(
+        CallReceived(
+            branch=placement.branch.number,
+            call=placement.call,
+            attempt=placement.attempt,
+            dialect=incoming.dialect.name,
+            path=incoming.path,
+            model=incoming.request.model,
+            stream=incoming.request.stream,
+            body=recipe.body,
+            size=recipe.size,
+            skeleton=recipe.skeleton,
+            cuts=recipe.cuts,
+            keep=recipe.keep,
+            messages=recipe.messages,
+            separator=recipe.separator,
+            parent_branch=parent.number if parent else None,
+            parent_call=parent.call if parent else 0,
+            encoding=incoming.encoding,
+            lineage=past.mark.hex(),
+            server_state=incoming.request.server_state,
+            headers={name: incoming.headers[name] for name in LOGGED_HEADERS if name in incoming.headers},
+        )
+    )
+    return events
+
+
+def _tool_called(entry: Entry, use: ToolUse, blobs: dict[bytes, bytes]) -> ToolCalled:
+    """The event of one tool call; the same arguments in another order or spacing give the same idempotency key."""
+    arguments = use.arguments.encode()
+    blobs[sha256(arguments).digest()] = arguments
+    try:
+        canonical = orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONDecodeError:
+        canonical = arguments
+    spot, attempt = entry.spot, entry.placement.attempt
+    hashed = sha256(canonical).hexdigest()[:16]
+    return ToolCalled(
+        branch=spot.branch,
+        call=spot.call,
+        attempt=attempt,
+        index=use.index,
+        tool=use.name,
+        call_id=use.call_id,
+        arguments=sha256(arguments).hexdigest(),
+        key=f"{spot.session}:{spot.branch}:{spot.call}:{use.index}:{use.name}:{hashed}",
+    )
+
+
+def _marks_of_answer(entry: Entry, answer: Answer) -> dict[bytes, Place]:
+    """The marks that lead to this call from calls after it that name no session."""
+    if entry.key is not None:
+        return {}
+    marks = [call_mark(use.call_id) for use in answer.calls if use.call_id]
+    return dict.fromkeys([*marks, answer_mark(answer.id)] if answer.id else marks, entry.spot)
+
+
+def _tokens(answer: Answer) -> Tokens | None:
+    usage = answer.usage
+    return Tokens(usage.input, usage.cached, usage.written, usage.output, usage.reasoning) if usage else None

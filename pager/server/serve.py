@@ -1,0 +1,100 @@
+"""Puts the server together from the settings and runs it."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Mapping
+
+import uvicorn
+
+from pager import dialects
+from pager.errors import StoreError
+from pager.server.app import App
+from pager.server.driver import Driver
+from pager.server.journal import Journal
+from pager.server.upstream import Upstream
+from pager.settings import Settings
+from pager.store import Store
+from pager.stores import open_store
+
+ANSWERS_RECALLED = 500  # newest answers in the log from which the token counts' corrections are learned again
+log = logging.getLogger("ctxpager")
+
+
+def build(settings: Settings, env: Mapping[str, str]) -> App:
+    """The application that these settings describe."""
+    store = _open(settings)
+    journal = Journal(store, dialects.load, settings.identity.hot_sessions) if store else None
+    upstream = Upstream(settings.upstream, env)
+    tenants = {env[variable]: name for name, variable in settings.identity.keys.items() if env.get(variable)}
+    driver = Driver(settings, upstream, journal, tenants)
+    if store is not None:
+        driver.estimates.recall(store.recent("AnswerFinished", ANSWERS_RECALLED))
+
+    async def stop() -> None:
+        await driver.drain()
+        if store is not None:
+            await asyncio.to_thread(store.close)
+
+    return App(driver, [dialects.load(name) for name in dialects.names()], upstream, journal, stop)
+
+
+def run(settings: Settings, env: Mapping[str, str]) -> int:
+    """Serve until stopped; the exit status."""
+    logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    for noisy in ("uvicorn.error", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    config = uvicorn.Config(
+        build(settings, env),
+        host=settings.host,
+        port=settings.port,
+        loop="auto",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=30,
+    )
+    server = _Server(config)
+    server.run()
+    return 0 if server.started else 1
+
+
+class _Server(uvicorn.Server):
+    """Says where it listens once it does."""
+
+    async def startup(self, sockets: object = None) -> None:
+        try:
+            await super().startup(sockets=sockets)  # type: ignore[arg-type]
+        except SystemExit:
+            print(f"ctxpager can't listen on {self.config.host}:{self.config.port}", file=sys.stderr)  # noqa: T201
+            raise
+        if self.started:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            print(_greeting(self.config.host, port), flush=True)  # noqa: T201
+
+
+def _greeting(host: str, port: int) -> str:
+    name = f"[{host}]" if ":" in host else host
+    base = f"http://{name}:{port}"
+    return "\n".join(
+        [
+            f"ctxpager listens on {base}",
+            f"  OpenAI clients (Chat Completions, Responses):  base URL {base}/v1",
+            f"  Anthropic clients (Messages):                  base URL {base}",
+            f"  health:                                        {base}/healthz",
+        ]
+    )
+
+
+def _open(settings: Settings) -> Store | None:
+    """The log; where it can't be opened the proxy serves without one, loudly."""
+    try:
+        return open_store(settings.store, settings.data_dir)
+    except StoreError as error:
+        log.error("SERVING WITHOUT A LOG: %s", error)  # noqa: TRY400 - the reason is in the message
+        return None

@@ -1,0 +1,151 @@
+"""Keeps the sessions in use hot in memory, and rebuilds one from its log when it is not.
+
+Memory is a cache over the log: whatever is here can be dropped and folded again from events. Nothing here reads a
+store; the driver does, and hands over what it read.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
+from itertools import islice
+
+from pager.events import AnswerFinished, BranchOpened, CallReceived, SessionOpened, ToolCalled
+from pager.identity import Key
+from pager.lineage import Branch, History, Placement, Session, answer_mark, call_mark, continues, key_mark
+from pager.store import Place, Stored
+
+IDS_LOOKED_UP = 8  # newest tool call ids by which a history without any known beginning is looked for
+
+NormsOf = Callable[[str, Sequence[bytes]], list[bytes]]
+
+
+def marks_to_find(key: Key | None, past: History) -> Iterator[bytes]:
+    """The marks under which this call's session may be known, the most telling first."""
+    if key is None:
+        if past.follows:
+            yield answer_mark(past.follows)
+        yield from (call_mark(call_id) for call_id in islice(past.call_ids(), IDS_LOOKED_UP))
+        yield from past.marks()
+        return
+    yield key_mark(key.source, key.value)
+    if key.parent:
+        yield key_mark(key.source, key.parent)
+
+
+def marks_of_call(key: Key | None, past: History, spot: Place) -> dict[bytes, Place]:
+    """The marks that lead later calls here."""
+    return {past.mark if key is None else key_mark(key.source, key.value): spot}
+
+
+class Registry:
+    """The hot sessions of all tenants, the least recently used dropped first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._owners: dict[tuple[str, bytes], str] = {}
+        self._marks: dict[str, list[tuple[str, bytes]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def find(self, tenant: str, key: Key | None, past: History) -> Session | None:
+        """The hot session that this call continues, else one that shares some of its history or its key."""
+        related: dict[str, Session] = {}
+        for mark in marks_to_find(key, past):
+            owner = self._owners.get((tenant, mark))
+            if owner is None or owner in related:
+                continue
+            related[owner] = self._sessions[owner]
+            if key is not None or continues(related[owner], past):
+                return self._use(related[owner])
+        return self._use(next(reversed(related.values()))) if related else None
+
+    def _use(self, session: Session) -> Session:
+        self._sessions.move_to_end(session.id)
+        return session
+
+    def adopt(self, session: Session, marks: Iterable[bytes]) -> Session:
+        """Keep this session hot, known by these marks; one that became hot in the meantime stays instead."""
+        kept = self._sessions.setdefault(session.id, session)
+        self._sessions.move_to_end(session.id)
+        self.claim(kept, marks)
+        while len(self._sessions) > self._limit:
+            self.drop(next(iter(self._sessions)))
+        return kept
+
+    def claim(self, session: Session, marks: Iterable[bytes]) -> None:
+        """Let these marks lead to this session."""
+        if session.id not in self._sessions:
+            return
+        owned = [(session.tenant, mark) for mark in marks]
+        self._owners.update(dict.fromkeys(owned, session.id))
+        self._marks.setdefault(session.id, []).extend(owned)
+
+    def drop(self, session: str) -> None:
+        """Forget a session; the log still has it."""
+        self._sessions.pop(session, None)
+        for owned in self._marks.pop(session, ()):
+            if self._owners.get(owned) == session:
+                del self._owners[owned]
+
+
+def open_session(tenant: str, key: Key | None, past: History, before: Session | None) -> Session:
+    """A new session, whose id follows from what it began with and from the session that began the same way before."""
+    name = f"{key.source}\0{key.value}".encode() if key else past.mark
+    after = before.id if before else ""
+    return Session("s_" + sha256(f"{tenant}\0{after}\0".encode() + name).hexdigest()[:16], tenant)
+
+
+def begins_again(spot: Placement, key: Key | None, body: str) -> bool:
+    """Whether a call without a key starts a new session with the words of an old one, and is no other attempt at it."""
+    branch = spot.branch
+    return key is None and spot.attempt > 1 and branch.call == 1 and branch.finished and branch.body == body
+
+
+def received(placement: Placement, past: History, digests: Sequence[bytes], body: str) -> None:
+    """Make this call the latest of its branch."""
+    branch = placement.branch
+    branch.call, branch.attempt, branch.body = placement.call, placement.attempt, body
+    branch.raws, branch.norms = list(digests), past.norms
+    branch.lengths[branch.call] = len(past.norms)
+    branch.finished = False
+
+
+def fold(session: str, log: Iterable[Stored], norms_of: NormsOf) -> Session:
+    """The session as its events left it; ``norms_of`` gives the normalised hashes of messages by dialect and digest."""
+    rebuilt = Session(session, "")
+    dialects: dict[int, str] = {}
+    for row in log:
+        match row.event:
+            case SessionOpened(tenant=tenant):
+                rebuilt.tenant = tenant
+            case BranchOpened() as opened:
+                dialects[opened.branch] = opened.dialect
+                rebuilt.branches.append(_branch(opened))
+            case CallReceived() as call:
+                _replay(rebuilt, call)
+            case ToolCalled(branch=branch, call=call_number, call_id=call_id):
+                rebuilt.answered(branch, call_number, "", [call_id] if call_id else ())
+            case AnswerFinished(branch=branch, call=call_number, answer_id=answer_id):
+                rebuilt.answered(branch, call_number, answer_id)
+            case _:
+                pass
+    for branch in rebuilt.branches:
+        branch.norms = norms_of(dialects[branch.number], branch.raws)
+    return rebuilt
+
+
+def _branch(opened: BranchOpened) -> Branch:
+    return Branch(
+        opened.branch, opened.lane, bytes.fromhex(opened.seed), bytes.fromhex(opened.family), call=opened.fork_call
+    )
+
+
+def _replay(session: Session, call: CallReceived) -> None:
+    branch = session.branches[call.branch]
+    kept = session.branches[call.parent_branch].raws[: call.keep] if call.parent_branch is not None else []
+    branch.raws = kept + [bytes.fromhex(digest) for digest in call.messages]
+    branch.call, branch.attempt, branch.body = call.call, call.attempt, call.body
+    branch.lengths[call.call] = len(branch.raws)
+    branch.finished = False

@@ -1,0 +1,309 @@
+"""What can be set: the pydantic models that are the only list of settings.
+
+Variables, flags, messages, the printed configuration, the example file and docs/config.md are all derived from these
+models, so that none can fall behind.
+"""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from os.path import expanduser
+from pathlib import Path
+from typing import Annotated, Literal, get_origin
+from urllib.parse import urlsplit
+
+from platformdirs import user_data_dir
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
+from pydantic.fields import FieldInfo
+
+PREFIX = "CTXPAGER_"
+FLAG_NAMES = {"upstream.url": "--upstream"}
+SWITCH_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A setting in words: what it allows, its default where machines differ; a private one's value is never shown."""
+
+    allowed: str
+    default: str = ""
+    private: bool = False
+
+
+def _address(value: str) -> str:
+    parts = urlsplit(value)
+    plain = value.isprintable() and " " not in value and not (parts.query or parts.fragment or "@" in parts.netloc)
+    if not plain or parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
+        raise ValueError("not a base URL")
+    return value.rstrip("/")
+
+
+def _address_or_none(value: str) -> str:
+    return _address(value) if value else value
+
+
+def _folder(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    # Text that is not Unicode can't be printed or written to a TOML file; encoding it raises a ValueError.
+    if not value.strip() or b"\0" in value.encode():
+        raise ValueError("no folder")
+    return Path(expanduser(value))  # noqa: PTH111 - pathlib's raises for an unknown user
+
+
+def _distinct(keys: Mapping[str, str]) -> Mapping[str, str]:
+    if len(set(keys.values())) < len(keys):
+        raise ValueError("two tenants share a variable")
+    return keys
+
+
+def _default_data_dir() -> Path:
+    return Path(user_data_dir("ctxpager"))
+
+
+_HEADER = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
+_VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+_A_URL = "a base URL up to and including /v1, such as https://host/v1, without credentials, query or fragment"
+_A_VARIABLE = "the name of an environment variable (letters, digits, _), never the key itself"
+Name = Annotated[str, Field(min_length=1)]
+Address = Annotated[str, AfterValidator(_address), Words(_A_URL)]
+Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False), Words("seconds, more than 0")]
+Header = Annotated[str, Field(pattern=_HEADER), AfterValidator(str.lower)]
+Variable = Annotated[str, Field(pattern=_VARIABLE)]
+TenantKeys = Annotated[Mapping[Name, Variable], AfterValidator(_distinct)]
+
+
+class _Part(BaseModel):
+    # Inputs are hidden because a mistaken value may be a secret; our own messages decide what is shown.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Upstream(_Part):
+    """Where calls go."""
+
+    url: Annotated[str, AfterValidator(_address_or_none), Words(f'"" or {_A_URL}')] = Field(
+        default="",
+        description="One base URL for all three dialects; where set, it stands over the three keys below. Empty, "
+        "because most users have clients of more than one provider.",
+    )
+    chat: Address = Field(
+        default="https://api.openai.com/v1",
+        description="Base URL for Chat Completions. The provider that defined the format.",
+    )
+    responses: Address = Field(
+        default="https://api.openai.com/v1",
+        description="Base URL for Responses. The provider that defined the format.",
+    )
+    messages: Address = Field(
+        default="https://api.anthropic.com/v1",
+        description="Base URL for Messages. The provider that defined the format.",
+    )
+    api_key_env: Annotated[str, Field(pattern=rf"^$|{_VARIABLE}"), Words(f'"" or {_A_VARIABLE}', private=True)] = Field(
+        default="",
+        description="The environment variable with a key of the proxy's own, sent instead of the client's. Empty: "
+        "each client's own credential is passed on, so that the proxy holds no secret.",
+    )
+    connect_timeout: Seconds = Field(
+        default=10.0,
+        description="Seconds to wait for a connection. 10 leaves room for a slow network and still fails before a user "
+        "gives up.",
+    )
+    read_timeout: Seconds = Field(
+        default=600.0,
+        description="Seconds of silence allowed between two bytes of an answer. Models may think for minutes before "
+        "the first byte; 600 is what the providers' own clients allow.",
+    )
+    max_connections: Annotated[int, Strict(), Field(ge=0), Words("a whole number, 0 or more; 0 is no limit")] = Field(
+        default=0,
+        description="Connections open to upstream at once. No limit, because a limit makes calls wait behind other "
+        "calls' long streams, as they would not without the proxy; the provider has rate limits of its own.",
+    )
+
+    def base(self, dialect: str) -> str:
+        """The base URL for a dialect by its name."""
+        return self.url or {"chat": self.chat, "responses": self.responses, "messages": self.messages}[dialect]
+
+
+class Identity(_Part):
+    """Who a call belongs to."""
+
+    account_headers: Annotated[tuple[Header, ...], Words('a list of header names, such as ["x-account"]')] = Field(
+        default=("chatgpt-account-id", "openai-organization"),
+        description="Headers that name the client's account, best first; the first one present is the tenant where "
+        "the proxy has no keys of its own. These two are what current clients send.",
+    )
+    hot_sessions: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more")] = Field(
+        default=1000,
+        description="How many sessions are kept hot in memory. The others are rebuilt from the log when they come "
+        "back; 1,000 is far more than one user has open and still bounds the memory.",
+    )
+    keys: Annotated[TenantKeys, Words(f"a table of tenant name to {_A_VARIABLE}; each variable once", private=True)] = (
+        Field(
+            default_factory=dict,
+            description="Keys that clients must present to the proxy: tenant name to the environment variable that "
+            "holds that tenant's key; a call's tenant is then the name of its key. Empty: a proxy on "
+            "one's own machine asks for no key.",
+            examples=['team-a = "TEAM_A_PROXY_KEY"'],
+        )
+    )
+
+
+class Settings(_Part):
+    """Everything that can be set."""
+
+    host: Annotated[Name, Words("a host name or an IP address")] = Field(
+        default="127.0.0.1",
+        description="The address to listen on. Loopback, so that nobody else on the network can use the proxy or read "
+        "what is behind it.",
+    )
+    port: Annotated[
+        int, Strict(), Field(ge=0, le=65535), Words("a whole number from 0 to 65535; 0 takes a free port")
+    ] = Field(default=8787, description="The port to listen on. A fixed one, because clients are configured with it.")
+    data_dir: Annotated[
+        Path,
+        BeforeValidator(_folder),
+        Words("a folder; ~ is the home folder", default="the platform's user data folder"),
+    ] = Field(
+        default_factory=_default_data_dir,
+        description="The folder where state lives. The user's own data folder, so that a session outlives any "
+        "checkout.",
+    )
+    store: Annotated[Name, Words("the name of a store, such as sqlite or memory")] = Field(
+        default="sqlite",
+        description="Which backend keeps the session log. SQLite, because it is durable and needs nothing installed.",
+    )
+    policy: Annotated[
+        Name, Words("the name of a policy, path/to/file.py:ClassName or an installed package.module:ClassName")
+    ] = Field(
+        default="keep_all",
+        description="Which policy proposes what to evict. keep_all evicts nothing, so that requests go out as they "
+        "came.",
+    )
+    prices: Annotated[str, Words('"", "anthropic", "openai", "none" or the path of a price file')] = Field(
+        default="",
+        description="Whose price ratios and cache lifetime are in force. Empty: they follow from each call's model, "
+        "as one proxy may serve clients of several providers.",
+    )
+    trust_clock_header: Annotated[bool, Strict(), Words("true or false")] = Field(
+        default=False,
+        description="Take the time of a call from its header X-Pager-Now (unix seconds), for replays. Off, because a "
+        "client must not be able to date its calls.",
+    )
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Words('"debug", "info", "warning" or "error"')
+    ] = Field(
+        default="info",
+        description="The least level of what is written to standard error. info shows where the proxy listens and "
+        "every call that went out untouched by a fault of ours, and is quiet otherwise.",
+    )
+    max_body_mib: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more")] = Field(
+        default=64,
+        description="The largest request body accepted, in MiB after decompression. A coding session reaches about 0.5 "
+        "in 30 turns; 64 leaves room for images and bounds what one client can make the proxy hold in memory.",
+    )
+    upstream: Upstream = Field(default_factory=Upstream)
+    identity: Identity = Field(default_factory=Identity)
+    models: Annotated[Mapping[Name, Mapping[str, object]], Words("a table for each model name")] = Field(
+        default_factory=dict,
+        description="What to believe of a model instead of the shipped table: its window, output limit and prices, by "
+        "model name. Empty: the shipped table knows the public models.",
+        examples=['"my-model" = { window = 200000, output_limit = 32000 }'],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting by its dotted name, with everything that is derived from the model."""
+
+    name: str
+    field: FieldInfo
+
+    @property
+    def parent(self) -> str:
+        """The dotted name of the group it belongs to; empty at the top."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def last(self) -> str:
+        """Its name inside its group."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def table(self) -> str:
+        """The TOML table it stands in; a table of its own for a mapping."""
+        return self.name if self.is_table else self.parent
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return variable_name(self.name)
+
+    @property
+    def flag(self) -> str:
+        """Its flag on the command line."""
+        return flag_name(self.name)
+
+    @property
+    def words(self) -> Words:
+        """What it allows, in words."""
+        return next(note for note in self.field.metadata if isinstance(note, Words))
+
+    @property
+    def description(self) -> str:
+        """What it does and why its default is what it is."""
+        return self.field.description or ""
+
+    @property
+    def default(self) -> object:
+        """Its default value."""
+        return self.field.get_default(call_default_factory=True)
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is true or false."""
+        return self.field.annotation is bool
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a variable or flag gives it as it stands, without quotes."""
+        return self.field.annotation in {str, Path} or get_origin(self.field.annotation) is Literal
+
+    @property
+    def is_table(self) -> bool:
+        """Whether its value is a mapping."""
+        return get_origin(self.field.annotation) is Mapping
+
+    def decode(self, text: str) -> object:
+        """The value that a variable or flag means; text that means none is kept and fails the check."""
+        if self.is_text:
+            return text
+        if self.is_switch:
+            return SWITCH_WORDS.get(text.lower(), text)
+        try:
+            parsed = tomllib.loads(f"value = {text}")
+        except tomllib.TOMLDecodeError:
+            return text
+        return parsed["value"] if len(parsed) == 1 else text
+
+
+def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
+    """Every setting of a model and of the models in it."""
+    for name, field in model.model_fields.items():
+        part = field.annotation
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            yield from keys_of(part, f"{prefix}{name}.")
+        else:
+            yield Key(prefix + name, field)
+
+
+def flag_name(name: str) -> str:
+    """The flag for a dotted key."""
+    return FLAG_NAMES.get(name, "--" + name.replace(".", "-").replace("_", "-"))
+
+
+def variable_name(name: str) -> str:
+    """The environment variable for a dotted key."""
+    return PREFIX + name.replace(".", "_").upper()
+
+
+KEYS = tuple(keys_of(Settings))
