@@ -18,11 +18,12 @@ demo: $(STAMP)  ## play a sample session through the proxy and print what was lo
 test: $(STAMP)  ## every test that needs nothing but this checkout
 	@$(BIN)/python -m pytest --cov --cov-report=term tests
 
-check: $(STAMP)  ## lint, format, types, import contracts
+check: $(STAMP)  ## lint, format, types, import contracts, architecture
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m pytest --no-cov tests/architecture
 
 test-recorded: $(STAMP)  ## recorded requests of real clients, from CTXPAGER_RECORDINGS=DIR
 	@$(BIN)/python -m pytest -m recorded tests

@@ -182,6 +182,6 @@ def decode(data: bytes, version: int = SCHEMA_VERSION) -> Event:
         raise StoreCorrupt(f"event of schema version {version}: this ctxpager reads up to {SCHEMA_VERSION}; upgrade it")
     try:
         event: Event = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise StoreCorrupt(f"an event does not decode: {error}") from error
     return event

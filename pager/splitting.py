@@ -48,11 +48,8 @@ def without_surrogates(body: bytes) -> bytes:
 def members(body: bytes) -> dict[str, Span]:
     """The span of each top-level member's value, in order; raises NotUnderstood unless the body is one plain object."""
     values = _decoded(_members, body, "an object")
-    opening = _OPEN.match(body)
-    if opening is None:
-        raise NotUnderstood("the body is not a JSON object")
     spans: dict[str, Span] = {}
-    at = opening.end()
+    at = _end(_OPEN, body, 0)
     for name, value in values.items():
         member = _MEMBER.match(body, at)
         if member is None or _decoded(_key, member[1], "a key") != name:

@@ -1,0 +1,67 @@
+"""Rules of the code base that no linter knows."""
+
+import ast
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("pager", "policies", "instrumentation")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+LONGEST_MODULE = 450  # lines; past about 400 there is a second idea hiding in it
+LONGEST_FUNCTION = 60
+
+
+def named(path):
+    return str(path.relative_to(ROOT))
+
+
+def handlers(path):
+    tree = ast.parse(path.read_text())
+    return [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+
+
+def swallows_all(handler):
+    """Whether it catches everything and does not raise it again."""
+    names = {node.id for node in ast.walk(handler.type) if isinstance(node, ast.Name)} if handler.type else {"all"}
+    raises_again = any(isinstance(node, ast.Raise) and node.exc is None for node in handler.body)
+    return bool(names & {"all", "Exception", "BaseException"}) and not raises_again
+
+
+def test_there_is_one_broad_except_and_it_is_the_drivers():
+    broad = [named(path) for path in MODULES for handler in handlers(path) if swallows_all(handler)]
+    assert broad == ["pager/server/driver.py"]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=named)
+def test_a_module_says_its_responsibility_and_stays_short(path):
+    text = path.read_text()
+    assert ast.get_docstring(ast.parse(text)), "no docstring"
+    assert text.count("\n") <= LONGEST_MODULE
+
+
+@pytest.mark.parametrize("path", MODULES, ids=named)
+def test_functions_stay_short(path):
+    nodes = ast.walk(ast.parse(path.read_text()))
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    assert [node.name for node in functions if node.end_lineno - node.lineno > LONGEST_FUNCTION] == []
+
+
+def test_the_wheel_holds_exactly_the_three_packages(tmp_path):
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (wheel,) = tmp_path.glob("ctxpager-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(PACKAGES)
+    assert {"pager/data/NOTICE", "pager/data/models.json", "pager/py.typed"} <= set(names)
+
+
+def test_importing_the_command_line_loads_no_server_and_no_tokenizer():
+    heavy = ["aiohttp", "uvicorn", "tiktoken", "numpy", "sqlite3", "openai", "zstandard"]
+    code = f"import sys, pager.cli; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

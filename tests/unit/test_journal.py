@@ -1,0 +1,231 @@
+"""Calls as they are placed and logged, live and after a restart."""
+
+import asyncio
+import json
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from instrumentation.check import check
+from instrumentation.prompts import sent
+from pager import dialects
+from pager.errors import StoreError
+from pager.events import AnswerFinished, AttemptFailed, BranchOpened, CallReceived, SessionOpened, ToolCalled
+from pager.model import Answer, ToolUse, Usage
+from pager.server.journal import Incoming, Journal, Outcome
+from pager.stores import open_store
+
+CHAT = dialects.load("chat")
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def calls(*ids):
+    made = [{"id": i, "type": "function", "function": {"name": "run", "arguments": "{}"}} for i in ids]
+    return {"role": "assistant", "content": None, "tool_calls": made}
+
+
+def result(call_id, text="ok"):
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+class Proxy:
+    """A journal over a store that outlives it."""
+
+    def __init__(self, store, hot=100):
+        self.store, self.hot = store, hot
+        self.restart()
+
+    def restart(self):
+        self.journal = Journal(self.store, dialects.load, self.hot)
+
+    def call(self, *messages, headers=None, answer=None, tenant="local", **members):
+        async def play():
+            body = json.dumps({"model": "gpt-4o", "messages": messages, **members}).encode()
+            incoming = Incoming(CHAT, CHAT.parse(body), tenant, headers or {}, "/v1/chat/completions", "", 1.0)
+            entry = await self.journal.receive(incoming)
+            if answer is not None:
+                self.journal.answered(entry, answer)
+                self.journal.answer(entry, answer, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
+            await asyncio.sleep(0)
+            return entry
+
+        entry = asyncio.run(play())
+        return entry.session.id, entry.placement.branch.number, entry.placement.call, entry.placement.attempt
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def proxy(request, tmp_path):
+    store = open_store(request.param, tmp_path)
+    yield Proxy(store)
+    store.close()
+
+
+SAID = Answer(id="a1", finish="stop", text="ok", usage=Usage(input=10, output=2))
+
+
+def events(proxy, kind):
+    return [row.event for row in proxy.store.events() if isinstance(row.event, kind)]
+
+
+def test_a_call_is_in_the_log_when_receive_returns(proxy):
+    proxy.call(user("hello"))
+    assert [row.event.kind for row in proxy.store.events()] == ["SessionOpened", "BranchOpened", "CallReceived"]
+
+
+def test_a_session_goes_on_after_a_restart(proxy):
+    first = proxy.call(user("one"), answer=SAID)
+    proxy.restart()
+    second = proxy.call(user("one"), {"role": "assistant", "content": "ok"}, user("two"))
+    assert second == (first[0], 0, 2, 1)
+    assert len(events(proxy, SessionOpened)) == len(events(proxy, BranchOpened)) == 1
+
+
+def test_a_named_session_goes_on_after_a_restart_though_its_history_was_compacted(proxy):
+    headers = {"x-session-id": "s"}
+    first = proxy.call(user("one"), user("two"), headers=headers)
+    proxy.restart()
+    assert proxy.call(user("summary"), headers=headers) == (first[0], 1, 1, 1)
+
+
+def test_a_call_cut_off_by_a_crash_is_tried_again_as_the_same_call(proxy):
+    first = proxy.call(user("one"))
+    proxy.restart()
+    assert proxy.call(user("one")) == (*first[:3], 2)
+
+
+def test_a_rewritten_history_is_followed_by_its_tool_calls_after_a_restart(proxy):
+    headers = {"agent-session-id": "g"}
+    issued = Answer(calls=(ToolUse(0, "c1", "run", "{}"),), finish="tool_calls")
+    first = proxy.call(user("time 1: do it"), headers=headers, answer=issued)
+    proxy.restart()
+    again = proxy.call(user("do it"), calls("c1"), result("c1"), user("time 2"), headers=headers)
+    assert again == (first[0], 0, 2, 1)
+
+
+def test_the_same_first_words_after_a_finished_answer_begin_a_new_session(proxy):
+    first = proxy.call(user("hello"), answer=SAID)
+    second = proxy.call(user("hello"), answer=SAID)
+    proxy.restart()
+    third = proxy.call(user("hello"))
+    assert len({first[0], second[0], third[0]}) == 3
+    assert first[1:] == second[1:] == third[1:] == (0, 1, 1)
+
+
+def test_a_session_that_began_like_a_later_one_is_still_found_by_its_tool_calls(proxy):
+    one = Answer(calls=(ToolUse(0, "c1", "run", "{}"),))
+    two = Answer(calls=(ToolUse(0, "c2", "run", "{}"),))
+    first, second = proxy.call(user("hello"), answer=one), proxy.call(user("hello"), answer=two)
+    assert proxy.call(user("hello"), calls("c1"), result("c1")) == (first[0], 0, 2, 1)
+    assert proxy.call(user("hello"), calls("c2"), result("c2")) == (second[0], 0, 2, 1)
+
+
+def test_a_named_sessions_first_words_again_are_another_attempt(proxy):
+    headers = {"x-session-id": "s"}
+    first = proxy.call(user("hello"), headers=headers, answer=SAID)
+    assert proxy.call(user("hello"), headers=headers) == (*first[:3], 2)
+
+
+def test_tenants_never_share_a_session(proxy):
+    headers = {"x-session-id": "s"}
+    assert proxy.call(user("a"), headers=headers)[0] != proxy.call(user("a"), headers=headers, tenant="other")[0]
+
+
+def test_a_sub_agents_calls_are_a_branch_of_its_parents_session_however_deep(proxy):
+    parent = proxy.call(user("do"), headers={"x-session-id": "s"})
+    child = proxy.call(user("part"), headers={"x-session-id": "c", "x-parent-session-id": "s"})
+    proxy.restart()
+    grandchild = proxy.call(user("detail"), headers={"x-session-id": "g", "x-parent-session-id": "c"})
+    assert parent[0] == child[0] == grandchild[0]
+    assert [row[1] for row in (parent, child, grandchild)] == [0, 1, 2]
+    assert [event.reason for event in events(proxy, BranchOpened)] == ["root", "subagent", "subagent"]
+
+
+def test_every_prompt_can_be_rebuilt_and_only_new_messages_are_stored(proxy):
+    history = []
+    for turn in range(20):
+        history += [user(f"turn {turn} " + "x" * 1000), {"role": "assistant", "content": f"answer {turn}"}]
+        proxy.call(*history[:-1], tools=[{"type": "function", "function": {"name": "t", "description": "d" * 2000}}])
+    rebuilt = [call.body(proxy.store.blob) for call in sent(proxy.store.events())]
+    assert [len(json.loads(body)["messages"]) for body in rebuilt] == list(range(1, 40, 2))
+    assert json.loads(rebuilt[-1])["messages"] == history[:-1]
+    received = events(proxy, CallReceived)
+    assert [len(event.messages) for event in received] == [1] + [2] * 19
+    assert check(proxy.store, repair=False).problems == ()
+
+
+def test_a_fork_is_logged_against_the_branch_it_left(proxy):
+    proxy.call(user("a"))
+    proxy.call(user("a"), {"role": "assistant", "content": "b"}, user("c"))
+    proxy.call(user("a"), {"role": "assistant", "content": "b"}, user("d"))
+    fork = events(proxy, CallReceived)[-1]
+    assert (fork.branch, fork.parent_branch, fork.keep, len(fork.messages)) == (1, 0, 2, 1)
+    assert check(proxy.store, repair=False).problems == ()
+
+
+def test_an_answer_is_logged_with_its_tool_calls_and_their_idempotency_keys(proxy):
+    uses = (ToolUse(0, "c1", "run", '{"b": 1, "a": 2}'), ToolUse(1, "c2", "run", '{"a":2,"b":1}'))
+    session, *_ = proxy.call(user("go"), answer=Answer(id="x", calls=uses, finish="tool_calls", usage=Usage(input=9)))
+    (finished,), called = events(proxy, AnswerFinished), events(proxy, ToolCalled)
+    assert (finished.finish, finished.usage.input, finished.estimate) == ("tool_calls", 9, 7)
+    assert [event.key.rsplit(":", 1)[0] for event in called] == [f"{session}:0:1:0:run", f"{session}:0:1:1:run"]
+    assert called[0].key.rsplit(":")[-1] == called[1].key.rsplit(":")[-1]
+
+
+def test_sessions_beyond_the_limit_are_dropped_and_read_again(tmp_path):
+    store = open_store("sqlite", tmp_path)
+    proxy = Proxy(store, hot=2)
+    firsts = [proxy.call(user(f"session {number}")) for number in range(5)]
+    assert proxy.journal.hot_sessions == 2
+    for number, first in enumerate(firsts):
+        again = proxy.call(user(f"session {number}"), {"role": "assistant", "content": "ok"}, user("more"))
+        assert again == (first[0], 0, 2, 1)
+    store.close()
+
+
+class Breaking:
+    """A store that can't be written to while it is broken."""
+
+    def __init__(self, store):
+        self.store, self.broken = store, False
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    def append(self, batch):
+        if not self.broken:
+            return self.store.append(batch)
+        failed = Future()
+        failed.set_exception(StoreError("no space left on device"))
+        return failed
+
+
+def test_a_log_that_was_broken_for_a_while_is_sound_afterwards():
+    store = Breaking(open_store("memory", Path()))
+    proxy = Proxy(store)
+    first = proxy.call(user("a"), answer=SAID)
+    store.broken = True
+    with pytest.raises(StoreError, match="no space"):
+        proxy.call(user("a"), {"role": "assistant", "content": "ok"}, user("b" * 600))
+    store.broken = False
+    third = proxy.call(user("a"), {"role": "assistant", "content": "ok"}, user("b" * 600), user("c"))
+    assert third == (first[0], 0, 2, 1)
+    assert proxy.journal.failures == 1
+    assert check(store, repair=False).problems == ()
+
+
+def test_a_failed_attempt_is_logged_with_its_number_status_and_retry_after(proxy):
+    async def play():
+        body = json.dumps({"model": "m", "messages": [user("x")]}).encode()
+        entry = await proxy.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+        outcome = Outcome(429, b'{"error": {}}', 1.0, 2.0, 2.0, retry_after="7")
+        proxy.journal.failure(entry, "status", "too many", outcome)
+        await asyncio.sleep(0.05)
+
+    asyncio.run(play())
+    (failed,) = events(proxy, AttemptFailed)
+    assert (failed.attempt, failed.status, failed.retry_after, failed.phase) == (1, 429, "7", "status")
+    assert proxy.store.blob(bytes.fromhex(failed.body)) == b'{"error": {}}'
