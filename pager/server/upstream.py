@@ -74,6 +74,14 @@ def passed_on(headers: RawHeaders, *, also: Iterable[bytes] = ()) -> list[tuple[
     ]
 
 
+def _text(value: bytes) -> str:
+    """A header's value such that aiohttp, which writes UTF-8, sends the same bytes; those of other encodings change."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
 class Upstream:
     """The provider's side: where a path goes, with which credential."""
 
@@ -126,7 +134,7 @@ class Upstream:
         )
 
     def _headers(self, headers: RawHeaders, dialect: str) -> CIMultiDict[str]:
-        sent = CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
+        sent = CIMultiDict((name.decode("latin-1"), _text(value)) for name, value in headers)
         if not self._key:
             return sent
         for name in CREDENTIALS:

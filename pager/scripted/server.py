@@ -1,0 +1,148 @@
+"""The scripted model's server: keeps what comes in and has it answered by the script or the rest of the API."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+from pager.scripted.chat import Chat, openai_error
+from pager.scripted.messages import Messages
+from pager.scripted.prompt import PromptCache
+from pager.scripted.received import Received
+from pager.scripted.responses import Responses
+from pager.scripted.wire import EPOCH, Json, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiohttp import web
+
+    from pager.scripted.performance import Stage
+    from pager.scripted.script import Script
+
+_WIRES: dict[str, Wire] = {
+    "/v1/chat/completions": Chat(),
+    "/v1/responses": Responses(),
+    "/v1/messages": Messages(),
+}
+_MODELS = ("scripted-1", "scripted-2")
+_LARGEST_BODY = 1 << 30
+
+
+class ScriptedModel:
+    """A model server on a loopback port that follows a script."""
+
+    def __init__(self, script: Script, *, port: int = 0) -> None:
+        """Serve this script; port 0 takes a free one."""
+        self._port = port
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner: web.AppRunner | None = None
+        self._stage: Stage
+        self.play(script)
+
+    @property
+    def root(self) -> str:
+        """The server's address without a path."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def url(self) -> str:
+        """The base URL up to and including ``/v1``."""
+        return f"{self.root}/v1"
+
+    @property
+    def received(self) -> Sequence[Received]:
+        """What came in since the script began."""
+        return self._stage.received
+
+    def play(self, script: Script) -> None:
+        """Begin a script, with an empty cache and nothing received."""
+        # aiohttp's web server costs a tenth of a second to import: only those who play a script pay for it.
+        from pager.scripted.performance import Stage
+
+        self._stage = Stage(script)
+
+    def release(self, events: int = 1) -> None:
+        """Let so many gated events go; may be called from any thread."""
+        if self._loop is not None:
+            for _ in range(events):
+                self._loop.call_soon_threadsafe(self._stage.gate.release)
+
+    async def __aenter__(self) -> Self:
+        from aiohttp import web  # as in play
+
+        self._loop = asyncio.get_running_loop()
+        app = web.Application(client_max_size=_LARGEST_BODY)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        # Cancelling the handler is how aiohttp tells that a client left; bodies are wanted as they were sent.
+        self._runner = web.AppRunner(
+            app, handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=0.2
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        stage, received = self._stage, _received(request)
+        stage.received.append(received)
+        try:
+            received.body = await request.read()
+            response = await _answer(stage, received, request)
+        except (asyncio.CancelledError, ConnectionError):
+            received.left_at = asyncio.get_running_loop().time()
+            raise
+        received.finished = True
+        return response
+
+
+def _received(request: web.Request) -> Received:
+    peer = request.transport.get_extra_info("peername")[1] if request.transport else 0
+    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers)
+    return Received(request.method, request.raw_path, headers, peer)
+
+
+async def _answer(stage: Stage, received: Received, request: web.Request) -> web.StreamResponse:
+    from pager.scripted.performance import Performance, reply
+
+    other = stage.script.others.get(f"{received.method} {received.path}")
+    if other is not None:
+        return reply(other.status, other.body, other.headers)
+    if received.method == "POST" and (wire := _WIRES.get(received.path)):
+        number = stage.next_call()
+        return await Performance(stage, wire, number, received, request).give(stage.script.answer(number))
+    status, body = _elsewhere(received)
+    return reply(status, body, {})
+
+
+def _elsewhere(received: Received) -> tuple[int, Json]:
+    """The rest of the API, as far as clients need it."""
+    if received.method == "POST" and received.path == "/v1/messages/count_tokens":
+        messages = Messages()
+        return 200, {"input_tokens": messages.cost(PromptCache(), received.json()).input}
+    if received.method == "GET" and received.path == "/v1/models":
+        return 200, _anthropic_models() if received.header("anthropic-version") else _openai_models()
+    return 404, openai_error(404, f"Invalid URL ({received.method} {received.target})")
+
+
+def _openai_models() -> Json:
+    models = [{"id": name, "object": "model", "created": EPOCH, "owned_by": "scripted"} for name in _MODELS]
+    return {"object": "list", "data": models}
+
+
+def _anthropic_models() -> Json:
+    models = [
+        {
+            "type": "model",
+            "id": name,
+            "display_name": name.title(),
+            "created_at": "2025-10-09T08:53:20Z",
+            "lifecycle": "active",
+        }
+        for name in _MODELS
+    ]
+    return {"data": models, "has_more": False, "first_id": _MODELS[0], "last_id": _MODELS[-1]}
