@@ -13,7 +13,9 @@ from pager.recipe import take_apart, put_together
 
 CHAT = dialects.load("chat")
 texts = st.text(max_size=40)
-messages = st.lists(st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant"]), "content": texts}), max_size=8)
+messages = st.lists(
+    st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant"]), "content": texts}), max_size=8
+)
 
 
 def logged(recipe):
@@ -55,7 +57,9 @@ def test_a_message_exchanged_for_another_is_noticed():
 
 
 def test_unevenly_spaced_messages_are_kept_as_one_piece():
-    body = b'{"messages": [{"role":"user","content":"a"},  {"role":"user","content":"b"},\n{"role":"user","content":"c"}]}'
+    body = (
+        b'{"messages": [{"role":"user","content":"a"},  {"role":"user","content":"b"},\n{"role":"user","content":"c"}]}'
+    )
     request = CHAT.parse(body)
     recipe, blobs = take_apart(request, 0)
     assert request.separator is None

@@ -1,0 +1,223 @@
+"""OpenAI Chat Completions: what many clients and nearly all other providers speak."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from pager.dialect import AnswerReader
+from pager.dialects._common import (
+    Envelope,
+    Json,
+    Reader,
+    arguments,
+    content_blocks,
+    error_text,
+    loads,
+    message,
+    number,
+    openai_error,
+    parts,
+    record,
+    records,
+    result_blocks,
+    string,
+    text_of,
+    tidy,
+    written,
+)
+from pager.errors import NotUnderstood
+from pager.model import Answer, Block, Kind, Message, Request, ToolUse, Usage
+
+# Keys that SDKs add to an answer when they send it back; the model never sees them.
+_DECORATION = frozenset({"annotations", "cache_control", "id", "parsed", "provider_specific_fields"})
+_CALL_DECORATION = frozenset({"cache_control", "index", "parsed_arguments", "provider_specific_fields"})
+
+
+class Dialect:
+    """The Chat Completions wire format."""
+
+    name = "chat"
+    path = "/chat/completions"
+
+    def parse(self, body: bytes) -> Request:
+        """Find the parts of a request body; raises NotUnderstood."""
+        envelope = Envelope.of(body)
+        return envelope.request(
+            self.name,
+            "messages",
+            envelope.elements("messages"),
+            has_tools=envelope.holds("tools") or envelope.holds("functions"),
+            hints=envelope.hints("metadata.session_id", "prompt_cache_key"),
+        )
+
+    def decode(self, raw: bytes | memoryview) -> Message:
+        """Read one message."""
+        return message(raw, _read)
+
+    def read(self, body: bytes) -> Answer:
+        """Read a whole, unstreamed answer; raises NotUnderstood."""
+        answer = record(loads(body))
+        if "choices" not in answer and "error" not in answer:
+            raise NotUnderstood("the answer is no chat completion: it has no 'choices'")
+        draft = _Draft()
+        draft.add(answer)
+        return replace(draft.answer(), complete=not draft.error)
+
+    def reader(self) -> AnswerReader:
+        """A reader for one streamed answer."""
+        return Reader(_Draft())
+
+    def error(self, status: int, message: str) -> bytes:
+        """An error body as OpenAI would send it."""
+        return openai_error(status, message)
+
+
+def _read(item: Json) -> tuple[str, Json, tuple[Block, ...]]:
+    return string(item.get("role")), _normal(item), tuple(_blocks(item))
+
+
+def _normal(item: Json) -> Json:
+    calls = item.get("tool_calls")
+    return tidy(
+        {
+            **tidy(item, _DECORATION),
+            "content": parts(item.get("content")),
+            "tool_calls": [_normal_call(call) for call in calls] if isinstance(calls, list) else calls,
+            "function_call": _normal_function(item.get("function_call")),
+        }
+    )
+
+
+def _normal_call(call: object) -> object:
+    if not isinstance(call, dict):
+        return call
+    kept = {"type": "function", **tidy(call, _CALL_DECORATION)}
+    return tidy({**kept, "function": _normal_function(call.get("function"))})
+
+
+def _normal_function(function: object) -> object:
+    if not isinstance(function, dict):
+        return function
+    return tidy({**tidy(function, _CALL_DECORATION), "arguments": arguments(function.get("arguments"))})
+
+
+def _blocks(item: Json) -> Iterator[Block]:
+    content = item.get("content")
+    if item.get("role") in ("tool", "function"):
+        call_id, name = string(item.get("tool_call_id")), string(item.get("name"))
+        yield from result_blocks(content, lambda text: Block(Kind.RESULT, text, call_id, name))
+        return
+    reasoning = string(item.get("reasoning_content")) or string(item.get("reasoning"))
+    if reasoning:
+        yield Block(Kind.REASONING, reasoning)
+    yield from content_blocks(content)
+    if string(item.get("refusal")):
+        yield Block(Kind.TEXT, string(item.get("refusal")))
+    yield from _call_blocks(item)
+
+
+def _call_blocks(item: Json) -> Iterator[Block]:
+    for call in records(item.get("tool_calls")):
+        name, said = _called(call)
+        yield Block(Kind.CALL, said, string(call.get("id")), name)
+    legacy = record(item.get("function_call"))
+    if legacy:
+        yield Block(Kind.CALL, written(legacy.get("arguments")), name=string(legacy.get("name")))
+
+
+def _called(call: Json) -> tuple[str, str]:
+    """The name and the arguments, or the free text of a custom tool."""
+    custom = record(call.get("custom"))
+    if custom:
+        return string(custom.get("name")), written(custom.get("input"))
+    function = record(call.get("function"))
+    return string(function.get("name")), written(function.get("arguments"))
+
+
+@dataclass(slots=True)
+class _Call:
+    call_id: str = ""
+    name: str = ""
+    said: list[str] = field(default_factory=list)
+
+
+class _Draft:
+    """An answer in the making; an unstreamed answer is one chunk whose choices hold a message instead of a delta."""
+
+    __slots__ = ("_calls", "_done", "_finish", "_id", "_model", "_open", "_text", "_usage", "error")
+
+    def __init__(self) -> None:
+        self.error = ""
+        self._id = self._model = self._finish = ""
+        self._done = False
+        self._text: list[str] = []
+        self._calls: list[_Call] = []
+        self._open: dict[tuple[int, int | None], _Call] = {}
+        self._usage: Usage | None = None
+
+    def take(self, name: str, data: bytes) -> None:
+        """Take one event of the stream."""
+        del name  # chat streams have no event names
+        if data.strip() == b"[DONE]":
+            self._done = True
+        else:
+            self.add(record(loads(data)))
+
+    def add(self, chunk: Json) -> None:
+        """Add what one chunk says."""
+        self._id = self._id or string(chunk.get("id"))
+        self._model = self._model or string(chunk.get("model"))
+        self.error = self.error or error_text(chunk.get("error"))
+        if record(chunk.get("usage")):
+            self._usage = _usage(chunk["usage"])
+        for choice in records(chunk.get("choices")):
+            self._choose(choice)
+
+    def _choose(self, choice: Json) -> None:
+        at = number(choice.get("index"))
+        whole = record(choice.get("message"))
+        delta = whole or record(choice.get("delta"))
+        if at == 0:
+            self._finish = string(choice.get("finish_reason")) or self._finish
+            self._text.append(text_of(delta.get("content")) or string(delta.get("refusal")))
+        for position, part in enumerate(records(delta.get("tool_calls"))):
+            self._call(at, part, position if whole else None)
+
+    def _call(self, choice: int, part: Json, position: int | None) -> None:
+        index = part.get("index")
+        key = (choice, index if type(index) is int else position)
+        call_id, (name, said) = string(part.get("id")), _called(part)
+        call = self._open.get(key)
+        # Some providers number every call 0, or not at all: a name under another id is another call.
+        if call is None or (name and call_id != call.call_id and (call_id or key[1] is None)):
+            call = self._open[key] = _Call()
+            self._calls.append(call)
+        call.call_id = call.call_id or call_id
+        call.name = call.name or name
+        call.said.append(said)
+
+    def answer(self) -> Answer:
+        """The answer as far as it has come."""
+        return Answer(
+            id=self._id,
+            model=self._model,
+            finish=self._finish,
+            text="".join(self._text),
+            calls=tuple(
+                ToolUse(index, call.call_id, call.name, "".join(call.said)) for index, call in enumerate(self._calls)
+            ),
+            usage=self._usage,
+            complete=self._done or bool(self._finish),
+            error=self.error,
+        )
+
+
+def _usage(usage: Json) -> Usage:
+    """Tokens as reported; where details are missing, the names that other providers use are looked for."""
+    asked, said = record(usage.get("prompt_tokens_details")), record(usage.get("completion_tokens_details"))
+    return Usage(
+        input=number(usage.get("prompt_tokens")),
+        cached=number(asked.get("cached_tokens")) or number(usage.get("prompt_cache_hit_tokens")),
+        written=number(asked.get("cache_write_tokens")) or number(asked.get("cache_creation_tokens")),
+        output=number(usage.get("completion_tokens")),
+        reasoning=number(said.get("reasoning_tokens")),
+    )

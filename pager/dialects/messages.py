@@ -1,0 +1,231 @@
+"""Anthropic Messages: content blocks in both directions, the system prompt apart."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from pager.dialect import AnswerReader
+from pager.dialects._common import (
+    Envelope,
+    Json,
+    Reader,
+    dumps,
+    error_body,
+    error_text,
+    loads,
+    message,
+    number,
+    part_block,
+    parts,
+    record,
+    records,
+    result_blocks,
+    string,
+    system_digest,
+    tidy,
+)
+from pager.errors import NotUnderstood
+from pager.model import Answer, Block, Kind, Message, Request, ToolUse, Usage
+
+_USER_SESSION = re.compile(r"_session_([0-9A-Za-z-]+)$")
+_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+_ERROR_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+class Dialect:
+    """The Messages wire format."""
+
+    name = "messages"
+    path = "/messages"
+
+    def parse(self, body: bytes) -> Request:
+        """Find the parts of a request body; raises NotUnderstood."""
+        envelope = Envelope.of(body)
+        return envelope.request(
+            self.name,
+            "messages",
+            envelope.elements("messages"),
+            has_tools=envelope.holds("tools"),
+            system=system_digest(envelope.get("system")),
+            hints=_session_hints(envelope),
+            server_state="thread" if envelope.holds("thread") else "",
+            follows=string(record(envelope.get("thread")).get("previous_message_id")),
+        )
+
+    def decode(self, raw: bytes | memoryview) -> Message:
+        """Read one message."""
+        return message(raw, _read)
+
+    def read(self, body: bytes) -> Answer:
+        """Read a whole, unstreamed answer; raises NotUnderstood."""
+        answer = record(loads(body))
+        if "content" not in answer and "error" not in answer:
+            raise NotUnderstood("the answer is no message: it has no 'content'")
+        draft = _Draft()
+        draft.whole(answer)
+        return replace(draft.answer(), complete=not draft.error)
+
+    def reader(self) -> AnswerReader:
+        """A reader for one streamed answer."""
+        return Reader(_Draft())
+
+    def error(self, status: int, message: str) -> bytes:
+        """An error body as Anthropic would send it."""
+        kind = _ERROR_TYPES.get(status) or ("invalid_request_error" if status < 500 else "api_error")
+        return orjson.dumps({"type": "error", "error": error_body(message, type=kind)})
+
+
+def _session_hints(envelope: Envelope) -> tuple[tuple[str, str], ...]:
+    """Claude Code writes its session into the user's id: at its end, or the whole id is an object."""
+    found = []
+    for source, value in envelope.hints("metadata.user_id", "metadata.session_id"):
+        session = _session_of(value) if source == "metadata.user_id" else value
+        if session:
+            found.append((source, session))
+    return tuple(found)
+
+
+def _session_of(user: str) -> str:
+    tail = _USER_SESSION.search(user)
+    return tail[1] if tail else string(record(loads(user.encode())).get("session_id"))
+
+
+def _read(item: Json) -> tuple[str, Json, tuple[Block, ...]]:
+    role, content = string(item.get("role")), item.get("content")
+    normal = tidy({**tidy(item), "content": [_normal(part) for part in parts(content)]})
+    listed = content if isinstance(content, list) else parts(content)
+    return role, normal, tuple(block for part in listed for block in _blocks(part))
+
+
+def _normal(part: Any) -> Any:  # noqa: ANN401
+    if not isinstance(part, dict) or part.get("type") != "tool_result":
+        return part
+    kept = {key: value for key, value in part.items() if key != "is_error" or value}
+    return tidy({**kept, "content": parts(part.get("content"))})
+
+
+def _blocks(part: object) -> Iterator[Block]:
+    fields = record(part)
+    kind = fields.get("type")
+    if kind == "tool_use":
+        yield Block(Kind.CALL, dumps(fields.get("input")), string(fields.get("id")), string(fields.get("name")))
+    elif kind == "tool_result":
+        call_id, failed = string(fields.get("tool_use_id")), fields.get("is_error") is True
+        yield from result_blocks(fields.get("content"), lambda text: Block(Kind.RESULT, text, call_id, is_error=failed))
+    elif kind in ("thinking", "redacted_thinking"):
+        yield Block(Kind.REASONING, string(fields.get("thinking")))
+    else:
+        yield part_block(part)
+
+
+@dataclass(slots=True)
+class _Piece:
+    """One content block in the making; ``said`` is its text or its arguments."""
+
+    kind: str
+    call_id: str
+    name: str
+    said: list[str] = field(default_factory=list)
+    given: str = "{}"
+
+    @property
+    def arguments(self) -> str:
+        """The arguments that were streamed, else those that the block began with."""
+        return "".join(self.said) or self.given
+
+
+class _Draft:
+    """An answer in the making."""
+
+    __slots__ = ("_counts", "_done", "_finish", "_id", "_model", "_pieces", "error")
+
+    def __init__(self) -> None:
+        self.error = ""
+        self._id = self._model = self._finish = ""
+        self._done = False
+        self._pieces: dict[int, _Piece] = {}
+        self._counts: dict[str, int] = {}
+
+    def take(self, name: str, data: bytes) -> None:
+        """Take one event of the stream."""
+        if name == "ping":
+            return
+        event = record(loads(data))
+        kind = string(event.get("type")) or name
+        if kind == "content_block_delta":
+            self._delta(number(event.get("index")), record(event.get("delta")))
+        elif kind == "content_block_start":
+            self._start(number(event.get("index")), record(event.get("content_block")))
+        elif kind == "message_start":
+            self.whole(record(event.get("message")))
+        elif kind == "message_delta":
+            self._finish = string(record(event.get("delta")).get("stop_reason")) or self._finish
+            self._count(record(event.get("usage")))
+        elif kind == "message_stop":
+            self._done = True
+        elif kind == "error":
+            self.error = error_text(event.get("error")) or "error"
+
+    def whole(self, answer: Json) -> None:
+        """Take what a message says, whole or just begun."""
+        self._id, self._model = string(answer.get("id")), string(answer.get("model"))
+        self._finish = string(answer.get("stop_reason"))
+        self.error = error_text(answer.get("error"))
+        self._count(record(answer.get("usage")))
+        for index, block in enumerate(records(answer.get("content"))):
+            self._start(index, block)
+
+    def _start(self, index: int, block: Json) -> None:
+        piece = _Piece(string(block.get("type")), string(block.get("id")), string(block.get("name")))
+        if piece.kind == "text":
+            piece.said.append(string(block.get("text")))
+        elif block.get("input"):
+            piece.given = dumps(block["input"])
+        self._pieces[index] = piece
+
+    def _delta(self, index: int, delta: Json) -> None:
+        piece = self._pieces.get(index)
+        kind = delta.get("type")
+        if piece is not None and kind in ("text_delta", "input_json_delta"):
+            piece.said.append(string(delta.get("text" if kind == "text_delta" else "partial_json")))
+
+    def _count(self, usage: Json) -> None:
+        """Later counts correct earlier ones, field by field."""
+        self._counts.update((name, usage[name]) for name in _COUNTS if type(usage.get(name)) is int)
+        thought = record(usage.get("output_tokens_details")).get("thinking_tokens")
+        if type(thought) is int:
+            self._counts["thinking_tokens"] = thought
+
+    def answer(self) -> Answer:
+        """The answer as far as it has come."""
+        pieces = [piece for _, piece in sorted(self._pieces.items())]
+        calls = [piece for piece in pieces if piece.kind == "tool_use"]
+        return Answer(
+            id=self._id,
+            model=self._model,
+            finish=self._finish,
+            text="".join(said for piece in pieces if piece.kind == "text" for said in piece.said),
+            calls=tuple(ToolUse(index, call.call_id, call.name, call.arguments) for index, call in enumerate(calls)),
+            usage=self._usage(),
+            complete=self._done,
+            error=self.error,
+        )
+
+    def _usage(self) -> Usage | None:
+        """Anthropic counts the cached and the written part of the prompt apart from the rest."""
+        if not self._counts:
+            return None
+        fresh, cached, written, output = (self._counts.get(name, 0) for name in _COUNTS)
+        return Usage(fresh + cached + written, cached, written, output, self._counts.get("thinking_tokens", 0))

@@ -1,0 +1,302 @@
+"""OpenAI Responses: a list of typed items in, a list of typed items out."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from pager.dialect import AnswerReader
+from pager.dialects._common import (
+    Envelope,
+    Json,
+    Reader,
+    arguments,
+    content_blocks,
+    dumps,
+    error_text,
+    is_empty,
+    loads,
+    message,
+    number,
+    openai_error,
+    parts,
+    record,
+    records,
+    result_blocks,
+    string,
+    system_digest,
+    text_of,
+    tidy,
+    written,
+)
+from pager.errors import NotUnderstood
+from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
+from pager.splitting import Elements
+
+# Item ids and states are the provider's, and some clients drop them; the passthrough is Codex talking to its backend.
+_DECORATION = frozenset({"cache_control", "id", "internal_chat_message_metadata_passthrough", "status"})
+_STATE = ("previous_response_id", "conversation")
+_SPEAKERS = {
+    "function_call": "assistant",
+    "custom_tool_call": "assistant",
+    "reasoning": "assistant",
+    "function_call_output": "tool",
+    "custom_tool_call_output": "tool",
+}
+_FINAL = frozenset({"completed", "incomplete", "failed", "cancelled"})
+_NO_ELEMENTS: Final = Elements((), (), None, ())
+
+
+class _Glance(msgspec.Struct):
+    """The little of an item that is read at every call."""
+
+    type: str = ""
+    tools: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+_glance = msgspec.json.Decoder(_Glance)
+
+
+class Dialect:
+    """The Responses wire format."""
+
+    name = "responses"
+    path = "/responses"
+
+    def parse(self, body: bytes) -> Request:
+        """Find the parts of a request body; raises NotUnderstood."""
+        envelope = Envelope.of(body)
+        at = envelope.span("input").start
+        found = _NO_ELEMENTS if body[at : at + 1] == b'"' else envelope.elements("input")
+        return envelope.request(
+            self.name,
+            "input",
+            found,
+            has_tools=envelope.holds("tools") or _carries_tools(body, found),
+            system=system_digest(envelope.get("instructions")),
+            hints=envelope.hints("metadata.session_id", "conversation", "conversation.id", "prompt_cache_key"),
+            server_state=_server_state(envelope, found),
+            follows=string(envelope.get("previous_response_id")),
+        )
+
+    def decode(self, raw: bytes | memoryview) -> Message:
+        """Read one item."""
+        return message(raw, _read)
+
+    def read(self, body: bytes) -> Answer:
+        """Read a whole, unstreamed answer; raises NotUnderstood."""
+        answer = record(loads(body))
+        if "output" not in answer and "error" not in answer:
+            raise NotUnderstood("the answer is no response: it has no 'output'")
+        draft = _Draft()
+        draft.response(answer)
+        return draft.answer()
+
+    def reader(self) -> AnswerReader:
+        """A reader for one streamed answer."""
+        return Reader(_Draft())
+
+    def error(self, status: int, message: str) -> bytes:
+        """An error body as OpenAI would send it."""
+        return openai_error(status, message)
+
+
+def _carries_tools(body: bytes, found: Elements) -> bool:
+    """Whether an item brings tools: Codex puts them there for newer models."""
+    carried = (memoryview(item.tools) for item in _of_type(body, found, "additional_tools"))
+    return any(not is_empty(raw, Span(0, len(raw))) for raw in carried)
+
+
+def _server_state(envelope: Envelope, found: Elements) -> str:
+    """The field that makes the provider hold a part; what is not stored can't be referred to either."""
+    named = next((name for name in _STATE if envelope.holds(name)), "")
+    if named or envelope.get("store") is False:
+        return named
+    return next((item.type for item in _of_type(envelope.body, found, "item_reference")), "")
+
+
+def _of_type(body: bytes, found: Elements, kind: str) -> Iterator[_Glance]:
+    """The items of this type; only those that hold its name as a string of their own are looked into."""
+    if not found.items:
+        return
+    marker, end = f'"{kind}"'.encode(), found.starts[-1] + len(found.items[-1])
+    at = body.find(marker, found.starts[0], end)
+    while at >= 0:
+        index = bisect_right(found.starts, at) - 1
+        glance = _look(found.items[index])
+        if glance.type == kind:
+            yield glance
+        at = body.find(marker, found.starts[index] + len(found.items[index]), end)
+
+
+def _look(item: memoryview) -> _Glance:
+    try:
+        return _glance.decode(item)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _Glance()
+
+
+def _kind(item: Json) -> str:
+    """The item's type; a message may leave it out, and so may a reference, which is an id alone."""
+    return string(item.get("type")) or ("item_reference" if "role" not in item and "id" in item else "message")
+
+
+def _read(item: Json) -> tuple[str, Json, tuple[Block, ...]]:
+    kind = _kind(item)
+    role = string(item.get("role")) or _SPEAKERS.get(kind, kind)
+    return role, _normal(kind, item), tuple(_blocks(kind, item))
+
+
+def _normal(kind: str, item: Json) -> Json:
+    kept = {**(item if kind == "item_reference" else tidy(item, _DECORATION)), "type": kind}
+    if kind == "message":
+        kept["content"] = parts(item.get("content"))
+    if "output" in item:
+        kept["output"] = parts(item["output"])
+    if "arguments" in item:
+        kept["arguments"] = arguments(item["arguments"])
+    return tidy(kept)
+
+
+def _blocks(kind: str, item: Json) -> Iterator[Block]:
+    call_id, name = string(item.get("call_id")), string(item.get("name"))
+    if kind == "message":
+        yield from content_blocks(item.get("content"))
+    elif kind in ("function_call", "custom_tool_call"):
+        yield Block(Kind.CALL, _said(kind, item), call_id, name)
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        yield from result_blocks(item.get("output"), lambda text: Block(Kind.RESULT, text, call_id, name))
+    elif kind == "reasoning":
+        thoughts = (text_of(item.get("summary")), text_of(item.get("content")))
+        yield Block(Kind.REASONING, "\n".join(text for text in thoughts if text))
+    else:
+        yield Block(Kind.OTHER, dumps(item), call_id, name)
+
+
+def _said(kind: str, item: Json) -> str:
+    """The arguments of a call, or the free text of a custom tool's."""
+    return written(item.get("arguments" if kind == "function_call" else "input"))
+
+
+@dataclass(slots=True)
+class _Item:
+    """One output item in the making; ``said`` is its text or its arguments."""
+
+    kind: str = "message"
+    call_id: str = ""
+    name: str = ""
+    said: list[str] = field(default_factory=list)
+
+
+class _Draft:
+    """An answer in the making: deltas fill its items, a finished item replaces what its deltas said."""
+
+    __slots__ = ("_error", "_finish", "_id", "_items", "_model", "_status", "_usage")
+
+    def __init__(self) -> None:
+        self._id = self._model = self._status = self._finish = self._error = ""
+        self._items: dict[int, _Item] = {}
+        self._usage: Usage | None = None
+
+    def take(self, name: str, data: bytes) -> None:
+        """Take one event of the stream; those that tell nothing for the answer are not even decoded."""
+        if name and name not in _TAKES:
+            return
+        event = record(loads(data))
+        kind = name or string(event.get("type"))
+        if kind in _TAKES:
+            _TAKES[kind](self, {**event, "type": kind})
+
+    def response(self, response: Json) -> None:
+        """Take what a response object says, whole or just begun."""
+        self._id = string(response.get("id")) or self._id
+        self._model = string(response.get("model")) or self._model
+        self._status = string(response.get("status"))
+        self._finish = string(record(response.get("incomplete_details")).get("reason")) or self._status
+        self._error = error_text(response.get("error")) or self._error
+        if record(response.get("usage")):
+            self._usage = _usage(response["usage"])
+        for index, item in enumerate(records(response.get("output"))):
+            self._put(index, item)
+
+    def begin(self, event: Json) -> None:
+        """The response began."""
+        self.response(record(event.get("response")))
+
+    def end(self, event: Json) -> None:
+        """The response ended; where it does not say how, the event's name does."""
+        how = string(event["type"]).removeprefix("response.")
+        self.response({"status": how, **record(event.get("response"))})
+
+    def fail(self, event: Json) -> None:
+        """An error came inside the stream."""
+        told = {"code": event.get("code"), "message": event.get("message")}
+        self._error = error_text(event.get("error")) or error_text(told)
+
+    def item(self, event: Json) -> None:
+        """An item began or is finished."""
+        self._put(number(event.get("output_index")), record(event.get("item")))
+
+    def delta(self, event: Json) -> None:
+        """A piece of a text or of a call's arguments came."""
+        item = self._items.setdefault(number(event.get("output_index")), _Item())
+        item.said.append(string(event.get("delta")))
+
+    def _put(self, index: int, item: Json) -> None:
+        entry = self._items.setdefault(index, _Item())
+        entry.kind = _kind(item)
+        entry.call_id, entry.name = string(item.get("call_id")), string(item.get("name"))
+        said = _text(item) if entry.kind == "message" else _said(entry.kind, item)
+        if said:
+            entry.said = [said]
+
+    def answer(self) -> Answer:
+        """The answer as far as it has come."""
+        items = [item for _, item in sorted(self._items.items())]
+        calls = [item for item in items if item.kind in ("function_call", "custom_tool_call")]
+        return Answer(
+            id=self._id,
+            model=self._model,
+            finish=self._finish if self._status in _FINAL else "",
+            text="".join(piece for item in items if item.kind == "message" for piece in item.said),
+            calls=tuple(
+                ToolUse(index, call.call_id, call.name, "".join(call.said)) for index, call in enumerate(calls)
+            ),
+            usage=self._usage,
+            complete=self._status in _FINAL,
+            error=self._error,
+        )
+
+
+_TAKES: dict[str, Callable[[_Draft, Json], None]] = {
+    "response.created": _Draft.begin,
+    "response.completed": _Draft.end,
+    "response.incomplete": _Draft.end,
+    "response.failed": _Draft.end,
+    "response.output_item.added": _Draft.item,
+    "response.output_item.done": _Draft.item,
+    "response.output_text.delta": _Draft.delta,
+    "response.refusal.delta": _Draft.delta,
+    "response.function_call_arguments.delta": _Draft.delta,
+    "response.custom_tool_call_input.delta": _Draft.delta,
+    "error": _Draft.fail,
+}
+
+
+def _text(item: Json) -> str:
+    """The text of an output message, parts joined as they were streamed."""
+    said = records(item.get("content"))
+    return "".join(string(part.get("text")) or string(part.get("refusal")) for part in said)
+
+
+def _usage(usage: Json) -> Usage:
+    asked, said = record(usage.get("input_tokens_details")), record(usage.get("output_tokens_details"))
+    return Usage(
+        input=number(usage.get("input_tokens")),
+        cached=number(asked.get("cached_tokens")),
+        written=number(asked.get("cache_write_tokens")),
+        output=number(usage.get("output_tokens")),
+        reasoning=number(said.get("reasoning_tokens")),
+    )

@@ -1,0 +1,334 @@
+"""What holds for every dialect; a new one joins by existing."""
+
+import gzip
+import json
+import os
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pager.dialects
+from pager.dialects import load, names
+from pager.errors import ConfigError, NotUnderstood
+from pager.model import Message
+
+every_dialect = pytest.mark.parametrize("dialect", [load(name) for name in names()], ids=names())
+
+HALVES = st.sampled_from(["\ud83d", "\ude00", "\udfff"])  # half an emoji, as JavaScript clients cut it
+texts = st.text(max_size=8) | st.builds(str.__add__, st.text(max_size=3), HALVES)
+keys = st.sampled_from(
+    ["role", "type", "content", "text", "tool_calls", "function", "arguments", "id", "output", "input"]
+)
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
+words = st.sampled_from(
+    ["user", "assistant", "tool", "message", "text", "tool_use", "tool_result", "reasoning", "[DONE]"]
+)
+values = st.recursive(
+    leaves | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys | texts, inner, max_size=4),
+    max_leaves=10,
+)
+items = st.lists(st.dictionaries(keys, values, max_size=5) | values, max_size=5)
+blanks = st.text(" \t\n\r", max_size=2)
+layouts = st.fixed_dictionaries(
+    {
+        "ensure_ascii": st.just(value=True),
+        "indent": st.none() | st.integers(0, 2),
+        "separators": st.builds(lambda a, b, c, d: (a + "," + b, c + ":" + d), blanks, blanks, blanks, blanks),
+    }
+)
+ITEM_KEYS = ("messages", "input", "contents")  # what the formats call the list of messages
+
+
+def body_of(listed, before, after, layout, around=("", "")) -> bytes:
+    members = {**before, "model": "m", **dict.fromkeys(ITEM_KEYS, listed), **after}
+    return (around[0] + json.dumps(members, **layout) + around[1]).encode()
+
+
+def distinct(members) -> dict:
+    """Without the keys that mean something here, and without those that are the same once half an emoji is replaced."""
+    kept = {}
+    for key, value in members.items():
+        said = key.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if said not in (*ITEM_KEYS, "model", "stream"):
+            kept.setdefault(said, (key, value))
+    return dict(kept.values())
+
+
+others = st.dictionaries(texts, values, max_size=3).map(distinct)
+
+
+@st.composite
+def bodies(draw):
+    before = draw(others)
+    after = distinct({**before, **draw(others)})
+    after = {key: value for key, value in after.items() if key not in before}
+    return body_of(draw(items), before, after, draw(layouts), (draw(blanks), draw(blanks)))
+
+
+@every_dialect
+@given(body=bodies())
+def test_a_request_is_built_to_the_same_bytes(dialect, body):
+    request = dialect.parse(body)
+    assert request.build() == body
+    assert request.body == body
+
+
+@every_dialect
+@given(body=bodies())
+def test_the_items_are_the_messages_bytes(dialect, body):
+    request = dialect.parse(body)
+    listed = json.loads(body)[request.items_key]
+    assert [json.loads(bytes(item)) for item in request.items] == listed
+    assert list(request.digests) == [sha256(item).digest() for item in request.items]
+    ends = [start + len(item) for start, item in zip(request.starts, request.items, strict=True)]
+    assert [body[start:end] for start, end in zip(request.starts, ends, strict=True)] == list(map(bytes, request.items))
+    if request.separator is not None:
+        assert {body[end:start] for end, start in zip(ends, request.starts[1:], strict=False)} <= {request.separator}
+
+
+@every_dialect
+@given(body=bodies())
+def test_the_members_are_the_bodys_values(dialect, body):
+    spans = dialect.parse(body).members
+    assert [json.loads(body[span.start : span.end]) for span in spans.values()] == list(json.loads(body).values())
+
+
+@every_dialect
+@pytest.mark.parametrize("key", ["model", "messages", "input", "contents", "other"])
+def test_a_key_that_comes_twice_is_not_understood(dialect, key):
+    whole = body_of([], {"other": 1}, {}, {})
+    with pytest.raises(NotUnderstood):
+        dialect.parse(whole[:-1] + f', "{key}": []}}'.encode())
+
+
+@every_dialect
+@given(
+    body=st.binary(max_size=40).filter(lambda raw: b"{" not in raw)
+    | (leaves | st.lists(values)).map(lambda value: json.dumps(value).encode())
+)
+def test_other_bodies_are_not_understood(dialect, body):
+    with pytest.raises(NotUnderstood):
+        dialect.parse(body)
+    with pytest.raises(NotUnderstood):
+        dialect.parse(b'{"messages": {}, "input": {}, "contents": {}, "x": ' + body + b"}")
+
+
+@every_dialect
+@given(value=st.dictionaries(keys, values, max_size=6) | values)
+def test_any_message_can_be_decoded(dialect, value):
+    message = dialect.decode(json.dumps(value).encode())
+    assert isinstance(message, Message)
+    assert len(message.norm) == 32
+
+
+@every_dialect
+@pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b"7", b'"text"', b"NaN", b"[" * 3000 + b"]" * 3000])
+def test_what_cant_be_read_is_opaque(dialect, raw):
+    assert dialect.decode(memoryview(raw)) == Message(role="", norm=sha256(raw).digest(), blocks=())
+
+
+@every_dialect
+def test_a_message_nested_too_deep_to_be_written_is_opaque(dialect):
+    raw = b'{"role": "user", "content": ' + b"[" * 600 + b"]" * 600 + b"}"
+    assert dialect.decode(raw) == Message(role="", norm=sha256(raw).digest(), blocks=())
+
+
+@every_dialect
+@given(value=st.dictionaries(keys, values, max_size=6), layout=layouts)
+def test_blanks_and_the_order_of_keys_do_not_change_a_message(dialect, value, layout):
+    plain = dialect.decode(json.dumps(value).encode())
+    turned = dict(reversed(value.items()))
+    assert dialect.decode(json.dumps(value, **layout).encode()).norm == plain.norm
+    assert dialect.decode(json.dumps(turned, **layout).encode()).norm == plain.norm
+
+
+@every_dialect
+@given(text=st.text())
+def test_escapes_do_not_change_a_message(dialect, text):
+    said = {"role": "user", "content": text}
+    assert dialect.decode(json.dumps(said, ensure_ascii=False).encode()) == dialect.decode(json.dumps(said).encode())
+
+
+@every_dialect
+@given(value=st.dictionaries(keys, values, max_size=6), kind=st.sampled_from(["ephemeral", "persistent"]))
+def test_a_cache_mark_does_not_change_a_message(dialect, value, kind):
+    marked = {**value, "cache_control": {"type": kind}}
+    assert dialect.decode(json.dumps(marked).encode()).norm == dialect.decode(json.dumps(value).encode()).norm
+
+
+@every_dialect
+def test_text_is_one_text_part_and_nothing_is_none(dialect):
+    def norm(**fields):
+        return dialect.decode(json.dumps({"role": "assistant", **fields}).encode()).norm
+
+    assert norm(content="hi") == norm(content=[{"type": "text", "text": "hi"}]) != norm(content="ho")
+    assert norm() == norm(content=None) == norm(content="") == norm(content=[])
+
+
+event_names = st.sampled_from(["", "error", "message_start", "content_block_delta", "response.completed", "unknown"])
+event_keys = st.sampled_from(["choices", "delta", "usage", "error", "response", "message", "item", "content_block"])
+event_data = st.text(max_size=5) | st.dictionaries(keys | event_keys, values, max_size=5).map(json.dumps)
+events = st.builds(
+    lambda name, data: (f"event: {name}\n" if name else "") + f"data: {data}\n\n", event_names, event_data
+)
+streams = st.lists(events.map(lambda text: text.encode("utf-8", "replace")) | st.binary(max_size=6), max_size=8).map(
+    b"".join
+)
+
+
+@every_dialect
+@given(stream=streams, cuts=st.lists(st.integers(0, 2000), max_size=8))
+def test_any_stream_can_be_read_and_any_split_reads_the_same(dialect, stream, cuts):
+    whole, split = dialect.reader(), dialect.reader()
+    whole.feed(stream)
+    edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
+    for start, end in pairwise(edges):
+        split.feed(stream[start:end])
+    assert split.answer() == whole.answer()
+
+
+@every_dialect
+def test_a_stream_that_said_nothing_is_no_complete_answer(dialect):
+    answer = dialect.reader().answer()
+    assert (answer.complete, answer.text, answer.calls, answer.usage) == (False, "", (), None)
+
+
+@every_dialect
+@given(body=st.binary(max_size=30) | leaves.map(lambda value: json.dumps(value).encode()))
+def test_what_is_no_answer_is_not_understood(dialect, body):
+    with pytest.raises(NotUnderstood):
+        dialect.read(body)
+
+
+@every_dialect
+@given(
+    body=st.dictionaries(st.sampled_from(["choices", "output", "content", "error", "usage", "id"]), values).map(
+        json.dumps
+    )
+)
+def test_an_odd_answer_is_read_or_not_understood_but_never_breaks(dialect, body):
+    try:
+        answer = dialect.read(body.encode())
+    except NotUnderstood:
+        return
+    assert isinstance(answer.text, str)
+
+
+@every_dialect
+@given(status=st.integers(400, 599), message=texts)
+def test_an_error_is_json_with_the_message_in_it(dialect, status, message):
+    error = json.loads(dialect.error(status, message))["error"]
+    assert error["message"] == message.encode(errors="replace").decode()
+    assert error["type"]
+
+
+def test_a_dialect_is_every_file_with_a_class_of_that_name():
+    files = Path(pager.dialects.__file__).parent.glob("[!_]*.py")
+    assert names() == sorted(path.stem for path in files if "\nclass Dialect:" in path.read_text())
+    assert {load(name).name for name in names()} == set(names())
+
+
+@every_dialect
+def test_a_dialect_has_an_endpoint_of_its_own(dialect):
+    assert dialect.path.startswith("/")
+    assert [load(name).path for name in names()].count(dialect.path) == 1
+
+
+def test_an_unknown_dialect_is_refused_with_the_known_ones():
+    with pytest.raises(ConfigError, match="chat, messages, responses"):
+        load("morse")
+
+
+# ---- recorded requests of real clients
+
+
+def recordings() -> list[Path]:
+    folder = os.environ.get("CTXPAGER_RECORDINGS")
+    return sorted(Path(folder, "recorded").glob("*/*.jsonl.gz")) if folder else []
+
+
+recorded = pytest.mark.recorded
+needs_recordings = pytest.mark.skipif(not recordings(), reason="CTXPAGER_RECORDINGS names no folder with recordings")
+
+
+def requests_of(path: Path):
+    """The dialect and the body of each recorded request that one of our endpoints would get."""
+    with gzip.open(path) as lines:
+        for line in map(json.loads, lines):
+            dialect = next((load(name) for name in names() if line["path"].startswith("/v1" + load(name).path)), None)
+            if dialect is not None and isinstance(line["body"], dict):
+                yield dialect, line["body"]
+
+
+STYLES = (
+    {"separators": (",", ":"), "ensure_ascii": False},
+    {"separators": (",", ":")},
+    {"ensure_ascii": False},
+    {"indent": 2},
+)
+
+
+@recorded
+@needs_recordings
+@pytest.mark.parametrize("path", recordings(), ids=lambda path: f"{path.parent.name}/{path.name.split('.')[0]}")
+def test_every_recorded_request_is_built_to_the_same_bytes(path):
+    for dialect, body in requests_of(path):
+        for style in STYLES:
+            written = json.dumps(body, **style).encode()
+            request = dialect.parse(written)
+            assert request.build() == written
+            assert [json.loads(bytes(item)) for item in request.items] == body[request.items_key]
+            assert (request.model, request.stream) == (body["model"], body.get("stream", False))
+
+
+@recorded
+@needs_recordings
+@pytest.mark.parametrize("path", recordings(), ids=lambda path: f"{path.parent.name}/{path.name.split('.')[0]}")
+def test_every_recorded_message_is_read_the_same_in_every_style(path):
+    for dialect, body in list(requests_of(path))[-2:]:
+        raws = [dialect.parse(json.dumps(body, **style).encode()).items for style in STYLES]
+        read = [[dialect.decode(raw) for raw in items] for items in raws]
+        assert all(messages == read[0] for messages in read)
+        assert all(message.role for message in read[0])
+
+
+REWRITES_ITS_HISTORY = {"goose"}
+CALLS = {"basic": 4, "long30": 31}  # calls of the main conversation in these scenarios
+
+
+def main_conversation(path: Path) -> list[list[bytes]]:
+    """The normalised histories that begin as the first request with tools does, until the provider holds the state."""
+    histories: list[list[bytes]] = []
+    for dialect, body in requests_of(path):
+        request = dialect.parse(json.dumps(body).encode())
+        history = [request.system, *(dialect.decode(item).norm for item in request.items)]
+        if request.server_state:
+            return []
+        if request.has_tools and (not histories or history[: len(histories[0])] == histories[0]):
+            histories.append(history)
+    return histories
+
+
+@recorded
+@needs_recordings
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in recordings()
+        if path.name.split(".")[0] in CALLS and path.parent.name not in REWRITES_ITS_HISTORY
+    ],
+    ids=lambda path: f"{path.parent.name}/{path.name.split('.')[0]}",
+)
+def test_each_call_of_a_recorded_conversation_extends_the_one_before(path):
+    histories = main_conversation(path)
+    if not histories:
+        pytest.skip("the provider holds the history")
+    assert len(histories) >= min(CALLS[path.name.split(".")[0]], len(list(requests_of(path))))
+    for former, later in pairwise(histories):
+        assert later[: len(former)] == former
