@@ -125,10 +125,10 @@ def fold(session: str, log: Iterable[Stored], norms_of: NormsOf) -> Session:
                 rebuilt.branches.append(_branch(opened))
             case CallReceived() as call:
                 _replay(rebuilt, call)
-            case ToolCalled(branch=branch, call=call_number, call_id=call_id):
-                rebuilt.answered(branch, call_number, "", [call_id] if call_id else ())
-            case AnswerFinished(branch=branch, call=call_number, answer_id=answer_id):
-                rebuilt.answered(branch, call_number, answer_id)
+            case ToolCalled(branch=number, call=call_number, call_id=call_id):
+                rebuilt.answered(number, call_number, "", [call_id] if call_id else ())
+            case AnswerFinished(branch=number, call=call_number, answer_id=answer_id):
+                rebuilt.answered(number, call_number, answer_id)
             case _:
                 pass
     for branch in rebuilt.branches:
