@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pager import dialects
 from pager.errors import StoreCorrupt
 from pager.events import CallReceived
-from pager.recipe import take_apart, put_together
+from pager.recipe import put_together, take_apart
 
 CHAT = dialects.load("chat")
 texts = st.text(max_size=40)
