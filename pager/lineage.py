@@ -27,7 +27,7 @@ from pager.model import Message, Request
 WINDOW = 64  # messages a call usually adds at the most; longer steps back are looked for only when these find nothing
 FORKS_COMPARED = 64  # newest branches that a history with no continuation is compared to
 NOWHERE = (-1, -1)
-_STRIDE = 256
+_STRIDES = (256, 16, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +251,11 @@ def _reason(session: Session, past: History, parent: Branch | None) -> str:
 
 def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
     """How many elements two lists share at their beginning."""
-    at = 0
-    while at < len(left) and left[at : at + _STRIDE] == right[at : at + _STRIDE]:
-        at += _STRIDE
-    pairs = zip(left[at : at + _STRIDE], right[at : at + _STRIDE], strict=False)
-    return min(len(left), len(right), at + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    at, shorter = 0, min(len(left), len(right))
+    for stride in _STRIDES:
+        while at + stride <= shorter and left[at : at + stride] == right[at : at + stride]:
+            at += stride
+    return at
 
 
 def shared_messages(branch: Branch, digests: Sequence[bytes]) -> int:

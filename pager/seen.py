@@ -19,13 +19,11 @@ class Seen:
         """The messages of a request; only those not met before are decoded."""
         if not request.items:
             return self._without_items(dialect, request)
-        found = [self._messages.get(digest) for digest in request.digests]
-        if None not in found:
-            return found  # type: ignore[return-value]
-        return [
-            message or self._learn(dialect, digest, item)
-            for message, digest, item in zip(found, request.digests, request.items, strict=True)
-        ]
+        known, digests = self._messages, request.digests
+        found = [known.get(digest) for digest in digests]
+        for at in [at for at, message in enumerate(found) if message is None]:
+            found[at] = self._learn(dialect, digests[at], request.items[at])
+        return found  # type: ignore[return-value]
 
     def norms(self, dialect: Dialect, digests: Sequence[bytes], fetch: Callable[[bytes], bytes]) -> list[bytes]:
         """The normalised hashes of messages known by their digests; ``fetch`` gives the bytes of the unknown ones."""

@@ -16,7 +16,8 @@ import orjson
 from pager.dialects.sse import Decoder
 from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, Span
-from pager.splitting import Elements, elements, members, without_surrogates
+from pager.prefixes import Parts, Prefixes
+from pager.splitting import Elements, without_surrogates
 
 Json: TypeAlias = dict[str, Any]
 
@@ -88,20 +89,23 @@ def error_text(value: object) -> str:
 class Envelope:
     """A request body's top-level members, each decoded only when it is asked for."""
 
-    body: bytes
-    members: dict[str, Span]
+    parts: Parts
+    key: str
 
     @classmethod
-    def of(cls, body: bytes) -> "Envelope":
+    def of(cls, body: bytes, prefixes: Prefixes) -> "Envelope":
         """The envelope of a body; raises NotUnderstood."""
-        return cls(body, members(body))
+        return cls(prefixes.split(body), prefixes.key)
 
-    def span(self, name: str) -> Span:
-        """Where the member's value stands; raises NotUnderstood if there is none."""
-        try:
-            return self.members[name]
-        except KeyError:
-            raise NotUnderstood(f"the body has no {name!r}") from None
+    @property
+    def body(self) -> bytes:
+        """The body as it came."""
+        return self.parts.body
+
+    @property
+    def members(self) -> dict[str, Span]:
+        """Where the value of each top-level member stands."""
+        return self.parts.members
 
     def get(self, name: str) -> Any:  # noqa: ANN401
         """The member's value, or None."""
@@ -113,9 +117,12 @@ class Envelope:
         span = self.members.get(name)
         return span is not None and not is_empty(self.body, span)
 
-    def elements(self, name: str) -> Elements:
-        """The elements of an array member; raises NotUnderstood."""
-        return elements(self.body, self.span(name))
+    def elements(self) -> Elements:
+        """The messages; raises NotUnderstood if they are no array."""
+        start = self.members[self.key].start
+        if self.body[start : start + 1] != b"[":
+            raise NotUnderstood(f"expected an array in {self.key!r}")
+        return self.parts.elements
 
     def hints(self, *names: str) -> tuple[tuple[str, str], ...]:
         """Members that may name the session, as (source, value); ``metadata.x`` is the key x of ``metadata``."""
@@ -131,7 +138,6 @@ class Envelope:
     def request(
         self,
         dialect: str,
-        items_key: str,
         found: Elements,
         *,
         has_tools: bool,
@@ -145,7 +151,7 @@ class Envelope:
             dialect=dialect,
             body=self.body,
             members=self.members,
-            items_key=items_key,
+            items_key=self.key,
             items=found.items,
             starts=found.starts,
             separator=found.separator,

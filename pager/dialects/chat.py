@@ -26,6 +26,7 @@ from pager.dialects._common import (
 )
 from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, ToolUse, Usage
+from pager.prefixes import Prefixes
 
 # Keys that SDKs add to an answer when they send it back; the model never sees them.
 _DECORATION = frozenset({"annotations", "cache_control", "id", "parsed", "provider_specific_fields"})
@@ -38,13 +39,15 @@ class Dialect:
     name = "chat"
     path = "/chat/completions"
 
+    def __init__(self) -> None:
+        self._prefixes = Prefixes("messages")
+
     def parse(self, body: bytes) -> Request:
         """Find the parts of a request body; raises NotUnderstood."""
-        envelope = Envelope.of(body)
+        envelope = Envelope.of(body, self._prefixes)
         return envelope.request(
             self.name,
-            "messages",
-            envelope.elements("messages"),
+            envelope.elements(),
             has_tools=envelope.holds("tools") or envelope.holds("functions"),
             hints=envelope.hints("metadata.session_id", "prompt_cache_key"),
         )

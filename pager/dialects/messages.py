@@ -29,6 +29,7 @@ from pager.dialects._common import (
 )
 from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, ToolUse, Usage
+from pager.prefixes import Prefixes
 
 _USER_SESSION = re.compile(r"_session_([0-9A-Za-z-]+)$")
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
@@ -50,13 +51,15 @@ class Dialect:
     name = "messages"
     path = "/messages"
 
+    def __init__(self) -> None:
+        self._prefixes = Prefixes("messages")
+
     def parse(self, body: bytes) -> Request:
         """Find the parts of a request body; raises NotUnderstood."""
-        envelope = Envelope.of(body)
+        envelope = Envelope.of(body, self._prefixes)
         return envelope.request(
             self.name,
-            "messages",
-            envelope.elements("messages"),
+            envelope.elements(),
             has_tools=envelope.holds("tools"),
             system=system_digest(envelope.get("system")),
             hints=_session_hints(envelope),

@@ -33,6 +33,7 @@ from pager.dialects._common import (
 )
 from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
+from pager.prefixes import Prefixes
 from pager.splitting import Elements
 
 # Item ids and states are the provider's, and some clients drop them; the passthrough is Codex talking to its backend.
@@ -65,14 +66,16 @@ class Dialect:
     name = "responses"
     path = "/responses"
 
+    def __init__(self) -> None:
+        self._prefixes = Prefixes("input")
+
     def parse(self, body: bytes) -> Request:
         """Find the parts of a request body; raises NotUnderstood."""
-        envelope = Envelope.of(body)
-        at = envelope.span("input").start
-        found = _NO_ELEMENTS if body[at : at + 1] == b'"' else envelope.elements("input")
+        envelope = Envelope.of(body, self._prefixes)
+        at = envelope.members["input"].start
+        found = _NO_ELEMENTS if body[at : at + 1] == b'"' else envelope.elements()
         return envelope.request(
             self.name,
-            "input",
             found,
             has_tools=envelope.holds("tools") or _carries_tools(body, found),
             system=system_digest(envelope.get("instructions")),

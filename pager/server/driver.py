@@ -205,6 +205,8 @@ class Driver:
         """Wait for the work that was put off."""
         while self._tasks:
             await asyncio.gather(*self._tasks)
+        if self._journal is not None:
+            await self._journal.drain()
 
     def _outcome(self, entry: Entry, exchange: Exchange) -> Outcome:
         encoding = exchange.header(b"content-encoding")

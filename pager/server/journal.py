@@ -7,7 +7,6 @@ carry on without a log.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -105,6 +104,7 @@ class Journal:
         self._registry = sessions.Registry(hot_sessions)
         self._seen = Seen(MESSAGES_REMEMBERED)
         self._stored: set[bytes] = set()
+        self._pending: set[asyncio.Future[int]] = set()
         self.failures = 0
         self.last_failure = ""
 
@@ -123,7 +123,7 @@ class Journal:
             await self._load(incoming.tenant, key, past)
             session = self._registry.find(incoming.tenant, key, past)
         entry, batch = self._place(incoming, key, past, session)
-        await asyncio.wrap_future(self._append(batch, entry.session.id))
+        await asyncio.shield(self._append(batch, entry.session.id))
         return entry
 
     def answered(self, entry: Entry, answer: Answer) -> None:
@@ -204,16 +204,23 @@ class Journal:
         keep = shared_messages(placement.parent, request.digests) if placement.parent else 0
         return take_apart(request, keep)
 
-    def _append(self, batch: Batch, session: str) -> Future[int]:
+    async def drain(self) -> None:
+        """Wait until everything is written, or has failed."""
+        while self._pending:
+            await asyncio.wait(self._pending)
+
+    def _append(self, batch: Batch, session: str) -> asyncio.Future[int]:
         """Append what the store does not have yet. A failure drops what memory knew of the session: the log did not."""
         new = {digest: blob for digest, blob in batch.blobs.items() if digest not in self._stored}
-        future = self._store.append(Batch(batch.session, batch.at, batch.events, new, batch.tenant, batch.marks))
-        loop = asyncio.get_running_loop()
-        future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._appended, done, session, new.keys()))
+        written = self._store.append(Batch(batch.session, batch.at, batch.events, new, batch.tenant, batch.marks))
+        future = asyncio.wrap_future(written)
+        self._pending.add(future)
+        future.add_done_callback(lambda done: self._appended(done, session, new.keys()))
         return future
 
-    def _appended(self, done: Future[int], session: str, blobs: Collection[bytes]) -> None:
-        error = done.exception()
+    def _appended(self, done: asyncio.Future[int], session: str, blobs: Collection[bytes]) -> None:
+        self._pending.discard(done)
+        error = None if done.cancelled() else done.exception()
         if error is None:
             if len(self._stored) > BLOBS_REMEMBERED:
                 self._stored.clear()

@@ -50,7 +50,7 @@ class Proxy:
             if answer is not None:
                 self.journal.answered(entry, answer)
                 self.journal.answer(entry, answer, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
-            await asyncio.sleep(0)
+            await self.journal.drain()
             return entry
 
         entry = asyncio.run(play())
@@ -223,7 +223,7 @@ def test_a_failed_attempt_is_logged_with_its_number_status_and_retry_after(proxy
         entry = await proxy.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
         outcome = Outcome(429, b'{"error": {}}', 1.0, 2.0, 2.0, retry_after="7")
         proxy.journal.failure(entry, "status", "too many", outcome)
-        await asyncio.sleep(0.05)
+        await proxy.journal.drain()
 
     asyncio.run(play())
     (failed,) = events(proxy, AttemptFailed)
