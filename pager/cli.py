@@ -57,11 +57,13 @@ def _load(options: argparse.Namespace) -> Loaded:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from pager.plugins import load_policy  # the server's imports are not needed by the other commands
+    from pager.models import in_force  # the server's imports are not needed by the other commands
+    from pager.plugins import load_policy
     from pager.server.serve import run
 
     settings = _load(options).settings
     load_policy(settings.policy)
+    in_force(settings.prices, settings.models)
     return run(settings, os.environ)
 
 

@@ -229,6 +229,16 @@ class Table:
         return {form: claim[-1] for form, claim in best.items()}
 
 
+def in_force(value: str, models: Mapping[str, Mapping[str, object]]) -> Table:
+    """The shipped table under ``--prices`` and the configured ``[models]``, which stand above a price file's."""
+    table = Table.load()
+    named = named_prices(value) if value else Overrides()
+    own = overrides({"models": dict(models)}, origin="[models]")
+    if isinstance(named, Prices):
+        return table.using(own).using(named)
+    return table.using(Overrides({**named.models, **own.models}, named.origin or own.origin))
+
+
 @cache
 def read_table() -> dict[str, Any]:
     """The shipped table's file; it and ``named_prices`` are the two places here that read one."""

@@ -8,11 +8,11 @@ passes as it came.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from time import perf_counter, time
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 
@@ -25,7 +25,7 @@ from pager.server import bodies
 from pager.server.bodies import ClientLeft, Receive
 from pager.server.estimates import Estimates
 from pager.server.journal import Entry, Incoming, Journal, Outcome
-from pager.server.upstream import Upstream, passed_on
+from pager.server.upstream import Body, Upstream, passed_on
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -43,9 +43,22 @@ class Exchange:
     chunks: list[bytes] | None = None
     first_byte: float = 0.0
 
+    def take(self, chunk: bytes) -> None:
+        """Note a piece of the answer; its bytes only where they are kept for the log."""
+        self.first_byte = self.first_byte or perf_counter()
+        if self.chunks is not None:
+            self.chunks.append(chunk)
+
     def header(self, name: bytes) -> str:
         """A header of the response, or empty."""
         return next((value.decode("latin-1") for key, value in self.headers or () if key.lower() == name), "")
+
+
+class Failure(NamedTuple):
+    """Why an attempt brought no whole answer: how far it came, and what was said."""
+
+    phase: str
+    error: str
 
 
 class Driver:
@@ -91,15 +104,12 @@ class Driver:
                 await _refuse(send, dialect, error.status, str(error))
                 return
         has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
-        body = _stream(receive) if has_body else None
-        length = [(name, value) for name, value in scope["headers"] if name == b"content-length"]
-        exchange = Exchange(perf_counter())
-        try:
-            await self._relay(dialect, scope, send, body, exchange, length if has_body else [])
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            await _unreachable(send, dialect, exchange, error)
-        except ClientLeft:
-            return
+        sent = asyncio.Event()
+        body = _stream(receive, sent) if has_body else None
+        if not has_body:
+            sent.set()
+        with suppress(ClientLeft):
+            await self._attempt(dialect, scope, _watching(receive, sent), send, body, Exchange(perf_counter()))
 
     async def _exchange(
         self,
@@ -114,41 +124,52 @@ class Driver:
         """Send the call on and relay the answer; when the client leaves, let go of the provider at once."""
         exchange.chunks = [] if entry else None
         estimate = self.estimates.start(entry.incoming) if entry else None
-        phase, error = "", ""
-        async with _watching(receive) as left:
-            try:
-                await self._relay(dialect, scope, send, body, exchange)
-            except asyncio.CancelledError:
-                if not left():
-                    raise
-                phase, error = "client", "the client closed the connection"
-            except (aiohttp.ClientError, TimeoutError, OSError) as caught:
-                phase, error = "stream" if exchange.status else "connect", _said(caught)
-                await _unreachable(send, dialect, exchange, caught)
+        failure = await self._attempt(dialect, scope, _watching(receive), send, body, exchange)
         if entry is not None and estimate is not None:
-            await self._or_none(self._finish(entry, exchange, estimate, phase, error))
+            await self._or_none(self._finish(entry, exchange, estimate, failure))
+
+    async def _attempt(
+        self,
+        dialect: Dialect,
+        scope: Scope,
+        watching: AbstractAsyncContextManager[Callable[[], bool]],
+        send: Send,
+        body: Body,
+        exchange: Exchange,
+    ) -> Failure | None:
+        """Relay one request and its answer as long as the client stays; what went wrong, if anything."""
+        try:
+            async with watching as left:
+                try:
+                    await self._relay(dialect, scope, send, body, exchange)
+                except asyncio.CancelledError:
+                    if not left():
+                        raise
+                    return Failure("client", "the client closed the connection")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            await _unreachable(send, dialect, exchange, error)
+            return Failure("stream" if exchange.status else "connect", _said(error))
+        return None
 
     async def _relay(
         self,
         dialect: Dialect,
         scope: Scope,
         send: Send,
-        body: Any,  # noqa: ANN401 - bytes, or an async iterator of them
+        body: Body,
         exchange: Exchange,
-        extra: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
         path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
         url = self._upstream.url(dialect.name, path, query)
-        headers = passed_on(scope["headers"]) + (extra or [])
+        headers = passed_on(scope["headers"])
+        if body is not None and not isinstance(body, bytes):  # aiohttp sets the length of bytes by itself
+            headers += [(name, value) for name, value in scope["headers"] if name == b"content-length"]
         async with self._upstream.send(scope["method"], url, headers, body, dialect.name) as response:
             exchange.status = response.status
             exchange.headers = list(response.raw_headers)
-            exchange.first_byte = perf_counter()
             await send({"type": "http.response.start", "status": response.status, "headers": _back(response)})
-            chunks = exchange.chunks
             async for chunk in response.content.iter_any():
-                if chunks is not None:
-                    chunks.append(chunk)
+                exchange.take(chunk)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -168,17 +189,20 @@ class Driver:
         encoding = headers.get("content-encoding", "")
         return await self._journal.receive(Incoming(dialect, request, tenant, headers, scope["path"], encoding, now))
 
-    async def _finish(self, entry: Entry, exchange: Exchange, estimate: Awaitable[int], phase: str, error: str) -> None:
+    async def _finish(
+        self, entry: Entry, exchange: Exchange, estimate: Awaitable[int], failure: Failure | None
+    ) -> None:
         """Log what became of the attempt."""
         if self._journal is None:
             return
         outcome = self._outcome(entry, exchange)
-        if phase or exchange.status >= 400:
-            self._journal.failure(entry, phase or "status", error or _excerpt(outcome.body), outcome)
-            return
-        answer = _read(entry.incoming.dialect, exchange, outcome.body)
+        if failure is None and exchange.status >= 400:
+            failure = Failure("status", _excerpt(outcome.body))
+        answer = Answer() if failure else _read(entry.incoming.dialect, exchange, outcome.body)
         if not answer.complete:
-            self._journal.failure(entry, "stream", answer.error or "the stream ended before the answer did", outcome)
+            failure = Failure("stream", answer.error or "the stream ended before the answer did")
+        if failure is not None:
+            self._journal.failure(entry, failure.phase, failure.error, outcome)
             return
         self._journal.answered(entry, answer)
         self._later(self._log_answer(self._journal, entry, answer, outcome, estimate))
@@ -261,13 +285,15 @@ class Driver:
 
 
 @asynccontextmanager
-async def _watching(receive: Receive) -> AsyncIterator[Callable[[], bool]]:
-    """Cancel the work inside when the client leaves; what is given tells whether it did."""
+async def _watching(receive: Receive, sent: asyncio.Event | None = None) -> AsyncIterator[Callable[[], bool]]:
+    """Cancel the work inside when the client leaves, once its request is ``sent``; what is given tells if it did."""
     task = asyncio.current_task()
     left = False
 
     async def watch() -> None:
         nonlocal left
+        if sent is not None:
+            await sent.wait()
         while (await receive())["type"] != "http.disconnect":
             pass
         left = True
@@ -283,7 +309,8 @@ async def _watching(receive: Receive) -> AsyncIterator[Callable[[], bool]]:
             task.uncancel()
 
 
-async def _stream(receive: Receive) -> AsyncIterator[bytes]:
+async def _stream(receive: Receive, sent: asyncio.Event) -> AsyncIterator[bytes]:
+    """The request's body as it comes; sets ``sent`` at its end."""
     more = True
     while more:
         message = await receive()
@@ -292,6 +319,7 @@ async def _stream(receive: Receive) -> AsyncIterator[bytes]:
         more = message.get("more_body", False)
         if message.get("body"):
             yield message["body"]
+    sent.set()
 
 
 def _plain(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import uvicorn
 
 from pager import dialects
-from pager.errors import StoreError
+from pager.errors import ConfigError, StoreError
 from pager.server.app import App
 from pager.server.driver import Driver
 from pager.server.journal import Journal
@@ -26,7 +26,7 @@ def build(settings: Settings, env: Mapping[str, str]) -> App:
     store = _open(settings)
     journal = Journal(store, dialects.load, settings.identity.hot_sessions) if store else None
     upstream = Upstream(settings.upstream, env)
-    tenants = {env[variable]: name for name, variable in settings.identity.keys.items() if env.get(variable)}
+    tenants = _tenants(settings, env)
     driver = Driver(settings, upstream, journal, tenants)
     if store is not None:
         driver.estimates.recall(store.recent("AnswerFinished", ANSWERS_RECALLED))
@@ -37,6 +37,21 @@ def build(settings: Settings, env: Mapping[str, str]) -> App:
             await asyncio.to_thread(store.close)
 
     return App(driver, [dialects.load(name) for name in dialects.names()], upstream, journal, stop)
+
+
+def _tenants(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
+    """The proxy's own keys and whose they are; raises ConfigError where a variable that must hold a key does not."""
+    named = {f"identity.keys.{name}": variable for name, variable in settings.identity.keys.items()}
+    if settings.upstream.api_key_env:
+        named["upstream.api_key_env"] = settings.upstream.api_key_env
+    elif named:
+        raise ConfigError(
+            "identity.keys: also set upstream.api_key_env, as the provider does not know the proxy's keys"
+        )
+    for key, variable in named.items():
+        if not env.get(variable):
+            raise ConfigError(f"{key}: the environment variable {variable} is not set; set it to the key")
+    return {env[variable]: name for name, variable in settings.identity.keys.items()}
 
 
 def run(settings: Settings, env: Mapping[str, str]) -> int:

@@ -94,7 +94,7 @@ class Upstream:
         """Open the pool."""
         settings = self._settings
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=settings.max_connections, keepalive_timeout=60, ttl_dns_cache=300),
+            connector=aiohttp.TCPConnector(limit=settings.max_connections, keepalive_timeout=30, ttl_dns_cache=300),
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=settings.connect_timeout, sock_read=settings.read_timeout
             ),

@@ -1,0 +1,96 @@
+"""An agent's session made of generated text: every body extends the one before it by two small messages.
+
+The shape follows recorded agents: a system prompt, a dozen tools, then pairs of a tool call and its result, most of
+the bytes in the results. Text is lines of code-like words with quotes and newlines, so that a scanner meets the
+escapes it meets in life.
+"""
+
+import random
+import re
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+MODEL = "gpt-4o"
+# LiteLLM starts only with a key that looks strong; all servers get the same one.
+KEY = "sk-" + sha256(b"ctxpager benchmark").hexdigest()
+_WORDS = re.findall(
+    r"\S+",
+    "def return self value for in range index error path import result = + ( ) [ ] : \"name\" 'key' None True 0x1f "
+    "config request handler parse stream buffer token 200 404 /usr/lib/python assert test_open close read write # ok",
+)
+
+
+class Session:
+    """A growing request body; ``mode`` is what the fixed upstream is asked to do with it."""
+
+    def __init__(self, nonce: str, *, mode: str = "json", messages: int = 100, size: int = 197_000) -> None:
+        """A session of this many messages and about this many bytes; ``nonce`` makes its first message its own."""
+        self._nonce = nonce
+        self._turns = 0
+        tail = {"tools": _TOOLS, "stream": mode in {"sse", "paced"}, "user": f"bench-{mode}"}
+        self._tail = b"]," + orjson.dumps(tail)[1:]
+        opening: list[dict[str, Any]] = [
+            {"role": "system", "content": "You are a careful engineer. " * 60},
+            {"role": "user", "content": f"Task {nonce}: find out why the test fails and mend it."},
+        ]
+        head = b'{"model":"%b","messages":[' % MODEL.encode()
+        self._sent = head + b",".join(orjson.dumps(message) for message in opening)
+        self._fill((messages - 2) // 2, size - len(self._tail))
+
+    def body(self) -> bytes:
+        """The request as it stands."""
+        return self._sent + self._tail
+
+    def grow(self) -> bytes:
+        """The next request: two small messages more."""
+        self._turns += 1
+        self._sent += _pair(f"{self._nonce}-{self._turns}", f"exit 0 in {self._turns} ms\n" + _text(self._turns, 300))
+        return self.body()
+
+    def _fill(self, pairs: int, size: int) -> None:
+        """Bring the history to its size with results whose lengths differ by a factor of about five."""
+        room = max(0, size - len(self._sent) - pairs * len(_pair("fill", "")))
+        weights = [1 + (7 * at) % 5 for at in range(pairs)]
+        # Escaping makes the text about 3 % longer in JSON than in memory.
+        lengths = [int(room * weight / sum(weights) / 1.03) for weight in weights]
+        self._sent += b"".join(
+            _pair(f"{self._nonce}-fill{at}", f"{self._nonce} {at}\n" + _text(at, length))
+            for at, length in enumerate(lengths)
+        )
+
+
+def _pair(name: str, result: str) -> bytes:
+    """A tool call and its result, as they stand in the list of messages."""
+    function = {"name": "shell", "arguments": orjson.dumps({"command": f"run {name}"}).decode()}
+    calls = [{"id": f"call_{name}", "type": "function", "function": function}]
+    call = {"role": "assistant", "content": None, "tool_calls": calls}
+    answer = {"role": "tool", "tool_call_id": f"call_{name}", "content": result}
+    return b"," + orjson.dumps(call) + b"," + orjson.dumps(answer)
+
+
+def _text(seed: int, length: int) -> str:
+    start = (seed * 7919) % (len(_CORPUS) // 2)
+    return _CORPUS[start : start + length] if start + length <= len(_CORPUS) else _CORPUS[:length]
+
+
+def _corpus() -> str:
+    chance = random.Random(20)
+    lines = (" ".join(chance.choices(_WORDS, k=chance.randint(3, 14))) for _ in range(6000))
+    return "\n".join(lines)
+
+
+def _tool(at: int) -> dict[str, Any]:
+    texts = (f"p{at}_{key}" for key in range(6))
+    properties = {name: {"type": "string", "description": _CORPUS[at * 99 :][:150]} for name in texts}
+    parameters = {"type": "object", "properties": properties, "required": [f"p{at}_0"]}
+    description = _CORPUS[at * 501 :][:400]
+    return {
+        "type": "function",
+        "function": {"name": f"tool_{at}", "description": description, "parameters": parameters},
+    }
+
+
+_CORPUS = _corpus()
+_TOOLS = [_tool(at) for at in range(12)]
