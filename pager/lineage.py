@@ -26,6 +26,7 @@ from pager.model import Message, Request
 
 WINDOW = 64  # messages a call usually adds at the most; longer steps back are looked for only when these find nothing
 FORKS_COMPARED = 64  # newest branches that a history with no continuation is compared to
+ROOT = 4  # messages at the beginning by which a session is looked for first
 NOWHERE = (-1, -1)
 _STRIDES = (256, 16, 1)
 
@@ -47,6 +48,11 @@ class History:
         """The seed and the system messages at the head: what a rewritten history keeps."""
         head = takewhile(lambda message: message.role in ("system", "developer"), self.messages)
         return sha256(self.seed + b"".join(message.norm for message in head)).digest()
+
+    @property
+    def root(self) -> bytes:
+        """The hash of how this history begins: what most sessions that are not the same differ in."""
+        return sha256(self.seed + b"".join(self.norms[:ROOT])).digest()
 
     def begins_with(self, norms: list[bytes]) -> bool:
         """Whether these messages stand at the beginning of this history."""

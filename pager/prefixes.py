@@ -2,9 +2,10 @@
 
 An agent's next request is its last one with a little more behind it. Recent bodies are kept with the places of their
 parts; a body that begins with all messages of one of them, but for the last few, takes those places over after one
-comparison of memory, and only the rest is scanned and hashed. A probe, the bytes before the end of a message, finds the
-body to compare with; it is never trusted by itself. Clients that move ``cache_control`` change the last few messages of
-what they resend, so there are probes for a few messages before the last, too. The result never depends on what is kept.
+comparison of memory, and only the rest is scanned and hashed. Samples of its bytes find the bodies that begin alike; a
+probe, the bytes before the end of a message, finds among them the one to compare with. Neither is trusted by itself, so
+that the result never depends on what is kept. Clients that move ``cache_control`` change the last few messages of what
+they resend: there are probes for a few messages before the last, too.
 """
 
 from collections import OrderedDict
@@ -15,7 +16,8 @@ from pager.errors import NotUnderstood
 from pager.model import Span
 from pager.splitting import Elements, elements, members
 
-OPENING = 64  # bytes at the beginning of a body by which candidates are grouped
+SAMPLES = (0, 1 << 13, 1 << 15, 1 << 17, 1 << 19)  # where bodies are sampled, to group those that begin alike
+SAMPLE = 64  # bytes
 PROBE = 48  # bytes before the end of a message by which a candidate is recognised
 STEPS_BACK = (0, 1, 2, 3, 4, 6, 8)  # messages before the last one at which a body may go on differently
 ALIKE = 64  # bodies kept that open with the same bytes
@@ -73,7 +75,7 @@ class Prefixes:
         self.key = key
         self._limit = limit
         self._size = 0
-        self._kept: OrderedDict[int, tuple[Parts, list[tuple[int, bytes]]]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[Parts, list[tuple[int, bytes]], bytes]] = OrderedDict()
         self._groups: dict[bytes, dict[tuple[int, bytes], int]] = {}
         self._next = 0
 
@@ -87,11 +89,8 @@ class Prefixes:
         return parts
 
     def _continued(self, body: bytes) -> Parts | None:
-        group = self._groups.get(body[:OPENING])
-        if not group:
-            return None
-        probes = sorted(group.items(), reverse=True)
-        for (end, probe), number in probes:
+        group = next((group for sample in _samples(body, len(body)) if (group := self._groups.get(sample))), {})
+        for (end, probe), number in sorted(group.items(), reverse=True):
             known = self._kept[number][0]
             if body[end - PROBE : end] == probe and body.startswith(known.body[:end]):
                 self._drop(number)
@@ -101,12 +100,13 @@ class Prefixes:
     def _keep(self, parts: Parts) -> None:
         number = self._next = self._next + 1
         ends = [parts.ends[-1 - back] for back in STEPS_BACK if back < len(parts.ends) - 1]
+        group_key = next(_samples(parts.body, ends[-1]))
         # What ends with a brace can't go on behind it, as a number could.
         closed = [end for end in ends if end > PROBE and parts.body[end - 1 : end] == b"}"]
         probes = [(end, parts.body[end - PROBE : end]) for end in closed]
-        group = self._groups.setdefault(parts.body[:OPENING], {})
+        group = self._groups.setdefault(group_key, {})
         group.update(dict.fromkeys(probes, number))
-        self._kept[number] = (parts, probes)
+        self._kept[number] = (parts, probes, group_key)
         self._size += len(parts.body)
         if len(group) > ALIKE * len(STEPS_BACK):
             self._drop(min(group.values()))
@@ -114,15 +114,21 @@ class Prefixes:
             self._drop(next(iter(self._kept)))
 
     def _drop(self, number: int) -> None:
-        parts, probes = self._kept.pop(number)
+        parts, probes, group_key = self._kept.pop(number)
         self._size -= len(parts.body)
-        opening = parts.body[:OPENING]
-        group = self._groups[opening]
+        group = self._groups[group_key]
         for probe in probes:
             if group.get(probe) == number:
                 del group[probe]
         if not group:
-            del self._groups[opening]
+            del self._groups[group_key]
+
+
+def _samples(body: bytes, end: int) -> Iterator[bytes]:
+    """What stands at the sample places before ``end``, all of them first, then one less each time."""
+    places = [place for place in SAMPLES if place + SAMPLE <= end] or [0]
+    samples = [body[place : place + SAMPLE] for place in places]
+    return (b"".join(samples[:count]) for count in range(len(samples), 0, -1))
 
 
 def _scanned(body: bytes, key: str) -> Parts:

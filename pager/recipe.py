@@ -21,7 +21,10 @@ WORTH_CUTTING = 512  # bytes: below this a value costs less inside the skeleton 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to put one body together again; ``messages`` are the digests of the new messages, hexadecimal."""
+    """How to put one body together again; ``messages`` are the digests of the new messages, hexadecimal.
+
+    ``values`` are the digests of the members that were cut out, by name.
+    """
 
     body: str
     size: int
@@ -30,12 +33,13 @@ class Recipe:
     keep: int
     messages: list[str]
     separator: str
+    values: dict[str, str]
 
 
 def take_apart(request: Request, keep: int) -> tuple[Recipe, dict[bytes, bytes]]:
     """The recipe of a request whose first ``keep`` messages are the parent's, and the blobs that it needs."""
     blobs: dict[bytes, bytes] = {}
-    skeleton, cuts = _skeleton(request, blobs)
+    skeleton, cuts, values = _skeleton(request, blobs)
     listed = request.separator is not None
     separator = (request.separator or b"").decode()
     digests = request.digests if listed else ()
@@ -48,6 +52,7 @@ def take_apart(request: Request, keep: int) -> tuple[Recipe, dict[bytes, bytes]]
         keep=keep if listed else 0,
         messages=[digest.hex() for digest in digests[keep:]],
         separator=separator,
+        values=values,
     )
     return recipe, blobs
 
@@ -72,16 +77,18 @@ def put_together(call: CallReceived, messages: Sequence[bytes], fetch: Callable[
     return b"".join([*pieces, skeleton[at:]])
 
 
-def _skeleton(request: Request, blobs: dict[bytes, bytes]) -> tuple[str, list[Cut]]:
-    """The digest of the body without its large values, and what was cut where; the content goes into ``blobs``."""
+def _skeleton(request: Request, blobs: dict[bytes, bytes]) -> tuple[str, list[Cut], dict[str, str]]:
+    """The digest of the body without its large values, what was cut where, and what by name; adds to ``blobs``."""
     kept, cuts, at, length = [], [], 0, 0
+    values: dict[str, str] = {}
     for name, span in _spans_to_cut(request):
         kept.append(request.body[at : span.start])
         length += span.start - at
-        listed = name == request.items_key and request.separator is not None
-        cuts.append(Cut(length, "" if listed else _blob(blobs, request.body[span.start : span.end])))
+        if name != request.items_key or request.separator is None:
+            values[name] = _blob(blobs, request.body[span.start : span.end])
+        cuts.append(Cut(length, values.get(name, "")))
         at = span.end
-    return _blob(blobs, b"".join([*kept, request.body[at:]])), cuts
+    return _blob(blobs, b"".join([*kept, request.body[at:]])), cuts, values
 
 
 def _digest(skeleton: str, cuts: Sequence[Cut], messages: Sequence[bytes], separator: str) -> str:

@@ -15,22 +15,23 @@ class Seen:
         self._limit = limit
         self._messages: dict[bytes, Message] = {}
 
-    def read(self, dialect: Dialect, request: Request) -> list[Message]:
-        """The messages of a request; only those not met before are decoded."""
+    def read(self, dialect: Dialect, request: Request) -> tuple[list[Message], dict[bytes, Message]]:
+        """The messages of a request, and by digest, with their text, those not met before: only these are decoded."""
         if not request.items:
-            return self._without_items(dialect, request)
+            return self._without_items(dialect, request), {}
         known, digests = self._messages, request.digests
         found = [known.get(digest) for digest in digests]
+        fresh: dict[bytes, Message] = {}
         for at in [at for at, message in enumerate(found) if message is None]:
-            found[at] = self._learn(dialect, digests[at], request.items[at])
-        return found  # type: ignore[return-value]
+            fresh[digests[at]] = message = dialect.decode(request.items[at])
+            found[at] = self._learn(digests[at], message)
+        return found, fresh  # type: ignore[return-value]
 
     def norms(self, dialect: Dialect, digests: Sequence[bytes], fetch: Callable[[bytes], bytes]) -> list[bytes]:
         """The normalised hashes of messages known by their digests; ``fetch`` gives the bytes of the unknown ones."""
-        return [(self._messages.get(key) or self._learn(dialect, key, fetch(key))).norm for key in digests]
+        return [(self._messages.get(key) or self._learn(key, dialect.decode(fetch(key)))).norm for key in digests]
 
-    def _learn(self, dialect: Dialect, digest: bytes, raw: bytes | memoryview) -> Message:
-        message = dialect.decode(raw)
+    def _learn(self, digest: bytes, message: Message) -> Message:
         light = replace(message, blocks=tuple(replace(block, text="") for block in message.blocks if block.call_id))
         if len(self._messages) >= self._limit:
             del self._messages[next(iter(self._messages))]

@@ -45,12 +45,17 @@ class Registry:
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._owners: dict[tuple[str, bytes], str] = {}
         self._marks: dict[str, list[tuple[str, bytes]]] = {}
+        self._recent: dict[tuple[str, bytes], str] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def find(self, tenant: str, key: Key | None, past: History) -> Session | None:
         """The hot session that this call continues, else one that shares some of its history or its key."""
+        if key is None and (recent := self._recent.get((tenant, past.root))) is not None:
+            session = self._sessions.get(recent)
+            if session is not None and continues(session, past):
+                return self._use(session)
         related: dict[str, Session] = {}
         for mark in marks_to_find(key, past):
             owner = self._owners.get((tenant, mark))
@@ -60,6 +65,12 @@ class Registry:
             if key is not None or continues(related[owner], past):
                 return self._use(related[owner])
         return self._use(next(reversed(related.values()))) if related else None
+
+    def note(self, session: Session, past: History) -> None:
+        """Look here first for the next call that begins like this one."""
+        if len(self._recent) > 4 * self._limit:
+            self._recent.clear()
+        self._recent[session.tenant, past.root] = session.id
 
     def _use(self, session: Session) -> Session:
         self._sessions.move_to_end(session.id)

@@ -26,7 +26,8 @@ class Place(NamedTuple):
 class Batch:
     """What is appended in one step: all of it becomes durable, or none.
 
-    ``blobs`` maps a SHA-256 digest to the content it is of. ``marks`` map a key to the place that now owns it.
+    ``blobs`` maps a SHA-256 digest to the content it is of. ``marks`` map a key to the place that now owns it. What is
+    not ``urgent`` may wait a few milliseconds to be written together with what comes next.
     """
 
     session: str
@@ -35,6 +36,7 @@ class Batch:
     blobs: Mapping[bytes, bytes] = field(default_factory=dict)
     tenant: str = ""
     marks: Mapping[bytes, Place] = field(default_factory=dict)
+    urgent: bool = True
 
 
 class Stored(NamedTuple):

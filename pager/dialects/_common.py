@@ -6,7 +6,7 @@ sorted keys.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol, TypeAlias
@@ -292,6 +292,9 @@ class Draft(Protocol):
     def take(self, name: str, data: bytes) -> None:
         """Take one event of the stream; what can't be read is passed over."""
 
+    def take_all(self, lines: Sequence[bytes]) -> None:
+        """Take the data of several events without names, one line each."""
+
     def answer(self) -> Answer:
         """The answer as far as it has come."""
 
@@ -299,14 +302,45 @@ class Draft(Protocol):
 class Reader:
     """Reads a streamed answer: cuts the bytes into events and hands each to the dialect's draft."""
 
-    __slots__ = ("_decoder", "_draft")
+    __slots__ = ("_begun", "_decoder", "_draft")
 
     def __init__(self, draft: Draft) -> None:
+        self._begun = False
         self._decoder = Decoder()
         self._draft = draft
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Take the next bytes of the stream; whole events in them, as in a stream that is read in one go, at once."""
+        if not self._decoder.rest() and b"\r" not in chunk:
+            *blocks, rest = chunk.split(b"\n\n")
+            self._take_blocks(blocks)
+            chunk = rest
+        if chunk:
+            self._hand_over(chunk)
+
+    def _take_blocks(self, blocks: list[bytes]) -> None:
+        """Take whole events; the first one by the decoder, as it may begin with a byte order mark."""
+        if blocks and not self._begun:
+            self._hand_over(blocks.pop(0) + b"\n\n")
+        lines = [block[6:] for block in blocks if block.startswith(b"data: ") and b"\n" not in block]
+        if lines and len(lines) == len(blocks) and all(lines):
+            self._draft.take_all(lines)
+        else:
+            for block in blocks:
+                self._take(block)
+
+    def _take(self, block: bytes) -> None:
+        """Take one event without the empty line at its end: of the usual form as it stands, else by the decoder."""
+        name, line = b"", block
+        if block.startswith(b"event: "):
+            name, _, line = block.partition(b"\n")
+        if line.startswith(b"data: ") and len(line) > 6 and b"\n" not in line:
+            self._draft.take(name[7:].decode(errors="replace"), line[6:])
+        else:
+            self._hand_over(block + b"\n\n")
+
+    def _hand_over(self, chunk: bytes) -> None:
+        self._begun = True
         for event in self._decoder.feed(chunk):
             if event.data:
                 self._draft.take(event.name, event.data)

@@ -1,7 +1,9 @@
 """OpenAI Chat Completions: what many clients and nearly all other providers speak."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from pager.dialect import AnswerReader
 from pager.dialects._common import (
@@ -143,6 +145,39 @@ class _Call:
     said: list[str] = field(default_factory=list)
 
 
+class _TextDelta(msgspec.Struct):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[msgspec.Raw] | None = None
+
+
+class _TextChoice(msgspec.Struct):
+    index: int = 0
+    delta: _TextDelta | None = None
+    finish_reason: str | None = None
+    message: Json | None = None
+
+
+class _TextChunk(msgspec.Struct):
+    """What is looked at in a chunk to see whether it only brings more text."""
+
+    choices: list[_TextChoice] = []
+    usage: Json | None = None
+    error: Json | None = None
+
+
+_text_chunks = msgspec.json.Decoder(list[_TextChunk])
+
+
+def _glance(lines: Sequence[bytes]) -> Sequence[_TextChunk | None]:
+    """The chunks that these lines hold, read in one go; None for each where that can't be done."""
+    try:
+        chunks = _text_chunks.decode(b"[%b]" % b",".join(lines))
+    except msgspec.MsgspecError:
+        return [None] * len(lines)
+    return chunks if len(chunks) == len(lines) else [None] * len(lines)
+
+
 class _Draft:
     """An answer in the making; an unstreamed answer is one chunk whose choices hold a message instead of a delta."""
 
@@ -164,6 +199,25 @@ class _Draft:
             self._done = True
         else:
             self.add(record(loads(data)))
+
+    def take_all(self, lines: Sequence[bytes]) -> None:
+        """Take many events at once."""
+        *most, last = lines
+        chunks = _glance(most)
+        for line, chunk in zip(most, chunks, strict=True):
+            if chunk is None or not self._more_text(chunk):
+                self.take("", line)
+        self.take("", last)
+
+    def _more_text(self, chunk: _TextChunk) -> bool:
+        """Take a chunk that only brings more text, as nearly all do, without a look at the rest of it."""
+        if not self._id or chunk.usage or chunk.error or len(chunk.choices) != 1:
+            return False
+        choice = chunk.choices[0]
+        if choice.index or choice.finish_reason or choice.message or choice.delta is None or choice.delta.tool_calls:
+            return False
+        self._text.append(choice.delta.content or choice.delta.refusal or "")
+        return True
 
     def add(self, chunk: Json) -> None:
         """Add what one chunk says."""

@@ -1,7 +1,7 @@
 """Anthropic Messages: content blocks in both directions, the system prompt apart."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -160,6 +160,11 @@ class _Draft:
         self._done = False
         self._pieces: dict[int, _Piece] = {}
         self._counts: dict[str, int] = {}
+
+    def take_all(self, lines: Sequence[bytes]) -> None:
+        """Take many events at once."""
+        for line in lines:
+            self.take("", line)
 
     def take(self, name: str, data: bytes) -> None:
         """Take one event of the stream."""

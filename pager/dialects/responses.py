@@ -1,7 +1,7 @@
 """OpenAI Responses: a list of typed items in, a list of typed items out."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -202,6 +202,11 @@ class _Draft:
         self._id = self._model = self._status = self._finish = self._error = ""
         self._items: dict[int, _Item] = {}
         self._usage: Usage | None = None
+
+    def take_all(self, lines: Sequence[bytes]) -> None:
+        """Take many events at once."""
+        for line in lines:
+            self.take("", line)
 
     def take(self, name: str, data: bytes) -> None:
         """Take one event of the stream; those that tell nothing for the answer are not even decoded."""

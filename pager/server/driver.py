@@ -25,6 +25,7 @@ from pager.server import bodies
 from pager.server.bodies import ClientLeft, Receive
 from pager.server.estimates import Estimates
 from pager.server.journal import Entry, Incoming, Journal, Outcome
+from pager.server.memory import Memory
 from pager.server.upstream import Body, Upstream, passed_on
 
 Scope = MutableMapping[str, Any]
@@ -72,6 +73,7 @@ class Driver:
         self._journal = journal
         self._tenants = tenants
         self.estimates = Estimates()
+        self._memory = Memory()
         self._limit = settings.max_body_mib * 2**20
         self._loopback = settings.host in {"127.0.0.1", "::1", "localhost"}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -92,8 +94,10 @@ class Driver:
         except ClientLeft:
             return
         self.calls += 1
-        entry = await self._or_none(self._receive(dialect, plain, tenant, headers, scope))
-        await self._exchange(dialect, scope, receive, send, body, entry, Exchange(started))
+        with self._memory as memory:
+            memory.passed(len(body))
+            entry = await self._or_none(self._receive(dialect, plain, tenant, headers, scope), self._missed)
+            await self._exchange(dialect, scope, receive, send, body, entry, Exchange(started))
 
     async def forward(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """Any other request: passed on as it comes, without a limit, unread and unlogged."""
@@ -123,7 +127,7 @@ class Driver:
     ) -> None:
         """Send the call on and relay the answer; when the client leaves, let go of the provider at once."""
         exchange.chunks = [] if entry else None
-        estimate = self.estimates.start(entry.incoming) if entry else None
+        estimate = self.estimates.start(entry) if entry else None
         failure = await self._attempt(dialect, scope, _watching(receive), send, body, exchange)
         if entry is not None and estimate is not None:
             await self._or_none(self._finish(entry, exchange, estimate, failure))
@@ -179,18 +183,22 @@ class Driver:
         """Read and log the call before it goes out."""
         if self._journal is None or body is None:
             return None
+        unread = ""
         try:
             request = dialect.parse(body)
         except NotUnderstood as error:
-            log.warning("passed on unread: %s %s: %s", scope["method"], scope["path"], error)
+            unread = str(error)
+            log.warning("passed on unread: %s %s: %s", scope["method"], scope["path"], unread)
             self.bypassed += 1
             request = _unread(dialect, body)
         now = self._now(headers)
         encoding = headers.get("content-encoding", "")
-        return await self._journal.receive(Incoming(dialect, request, tenant, headers, scope["path"], encoding, now))
+        return await self._journal.receive(
+            Incoming(dialect, request, tenant, headers, scope["path"], encoding, now, unread)
+        )
 
     async def _finish(
-        self, entry: Entry, exchange: Exchange, estimate: Awaitable[int], failure: Failure | None
+        self, entry: Entry, exchange: Exchange, estimate: int | Awaitable[int], failure: Failure | None
     ) -> None:
         """Log what became of the attempt."""
         if self._journal is None:
@@ -205,21 +213,31 @@ class Driver:
             self._journal.failure(entry, failure.phase, failure.error, outcome)
             return
         self._journal.answered(entry, answer)
-        self._later(self._log_answer(self._journal, entry, answer, outcome, estimate))
+        if isinstance(estimate, int):
+            self._log_answer(self._journal, entry, answer, outcome, estimate)
+        else:
+            self._later(self._log_when_counted(self._journal, entry, answer, outcome, estimate))
 
-    async def _log_answer(
+    async def _log_when_counted(
         self, journal: Journal, entry: Entry, answer: Answer, outcome: Outcome, estimate: Awaitable[int]
     ) -> None:
-        counted = await estimate
+        self._log_answer(journal, entry, answer, outcome, await estimate)
+
+    def _log_answer(self, journal: Journal, entry: Entry, answer: Answer, outcome: Outcome, estimate: int) -> None:
         if answer.usage is not None:
-            self.estimates.observe(entry.incoming.request.model, counted, answer.usage.input)
-        journal.answer(entry, answer, outcome, counted)
+            self.estimates.observe(entry.incoming.request.model, estimate, answer.usage.input)
+        journal.answer(entry, answer, outcome, estimate)
 
     def _later(self, step: Coroutine[Any, Any, None]) -> None:
         """Do what no answer depends on, after the client has its answer."""
-        task = asyncio.create_task(self._or_none(step))
+        task = asyncio.create_task(self._or_none(self._held(step)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _held(self, step: Coroutine[Any, Any, None]) -> None:
+        """Do a step that holds on to a call's bodies."""
+        with self._memory:
+            await step
 
     def warm_up(self) -> None:
         """Load the tokenizer while nobody waits for it."""
@@ -274,13 +292,18 @@ class Driver:
         except ValueError:
             return time()
 
-    async def _or_none(self, step: Awaitable[_T]) -> _T | None:
+    def _missed(self, error: Exception) -> None:
+        if self._journal is not None:
+            self._journal.missed(_said(error))
+
+    async def _or_none(self, step: Awaitable[_T], and_then: Callable[[Exception], None] = lambda _: None) -> _T | None:
         """The one broad except: whatever fails on our side, the call goes on without it, and loudly so."""
         try:
             return await step
-        except Exception:
+        except Exception as error:
             self.bypassed += 1
             log.exception("BYPASSED: a step of ours failed; the call goes on without it")
+            and_then(error)
             return None
 
 

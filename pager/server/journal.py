@@ -6,8 +6,9 @@ carry on without a log.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
 
@@ -28,7 +29,7 @@ from pager.events import (
 )
 from pager.identity import Key, session_key
 from pager.lineage import History, Placement, Session, answer_mark, call_mark, history, place, shared_messages
-from pager.model import Answer, Request, ToolUse
+from pager.model import Answer, Message, Request, ToolUse
 from pager.recipe import Recipe, take_apart
 from pager.seen import Seen
 from pager.store import Batch, Place, Store
@@ -56,7 +57,7 @@ log = logging.getLogger("ctxpager.log")
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """One request as the driver received it, read by its dialect."""
+    """One request as the driver received it, read by its dialect; ``unread`` says why if it could not be."""
 
     dialect: Dialect
     request: Request
@@ -65,16 +66,19 @@ class Incoming:
     path: str
     encoding: str
     at: float
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A call that is in the log: where it stands, and what is needed to log its end."""
+    """A call that is in the log: where it stands, how it was taken apart, and by digest the messages new to us."""
 
     session: Session
     key: Key | None
     placement: Placement
     incoming: Incoming
+    recipe: Recipe
+    fresh: Mapping[bytes, Message]
 
     @property
     def spot(self) -> Place:
@@ -104,7 +108,9 @@ class Journal:
         self._registry = sessions.Registry(hot_sessions)
         self._seen = Seen(MESSAGES_REMEMBERED)
         self._stored: set[bytes] = set()
-        self._pending: set[asyncio.Future[int]] = set()
+        self._pending: set[Future[int]] = set()
+        self._missed = 0
+        self._missed_why = ""
         self.failures = 0
         self.last_failure = ""
 
@@ -115,15 +121,15 @@ class Journal:
 
     async def receive(self, incoming: Incoming) -> Entry:
         """Place a call and log it; when this returns, the call is durable."""
-        messages = self._seen.read(incoming.dialect, incoming.request)
+        messages, fresh = self._seen.read(incoming.dialect, incoming.request)
         key = session_key(incoming.headers, incoming.request.session_hints)
         past = history(incoming.request, messages, key)
         session = self._registry.find(incoming.tenant, key, past)
         if session is None:
             await self._load(incoming.tenant, key, past)
             session = self._registry.find(incoming.tenant, key, past)
-        entry, batch = self._place(incoming, key, past, session)
-        await asyncio.shield(self._append(batch, entry.session.id))
+        entry, batch = self._place(incoming, key, past, session, fresh)
+        await self._append(batch)
         return entry
 
     def answered(self, entry: Entry, answer: Answer) -> None:
@@ -160,7 +166,7 @@ class Journal:
         events += [_tool_called(entry, use, blobs) for use in answer.calls]
         marks = _marks_of_answer(entry, answer)
         session = entry.session
-        self._append(Batch(session.id, outcome.at, events, blobs, session.tenant, marks), session.id)
+        self._append_later(Batch(session.id, outcome.at, events, blobs, session.tenant, marks, urgent=False))
 
     def failure(self, entry: Entry, phase: str, error: str, outcome: Outcome) -> None:
         """Log an attempt that brought no whole answer."""
@@ -178,14 +184,14 @@ class Journal:
             total_ms=round(outcome.total_ms, 3),
         )
         blobs = {body.digest(): outcome.body} if outcome.body else {}
-        self._append(Batch(entry.session.id, outcome.at, [event], blobs, entry.session.tenant), entry.session.id)
+        self._append_later(Batch(entry.session.id, outcome.at, [event], blobs, entry.session.tenant, urgent=False))
 
-    def bypassed(self, session: str, at: float, event: Bypassed, blobs: Mapping[bytes, bytes]) -> None:
-        """Log that a call went out without our help."""
-        self._append(Batch(session, at, [event], blobs), session)
-
-    def _place(self, incoming: Incoming, key: Key | None, past: History, found: Session | None) -> tuple[Entry, Batch]:
+    def _place(
+        self, incoming: Incoming, key: Key | None, past: History, found: Session | None, fresh: Mapping[bytes, Message]
+    ) -> tuple[Entry, Batch]:
         """Decide where the call stands and write it down; no await in here, so that calls are numbered one by one."""
+        if len(self._stored) > BLOBS_REMEMBERED:
+            self._stored.clear()
         session = found or sessions.open_session(incoming.tenant, key, past, None)
         placement = place(session, past)
         recipe, blobs = self._take_apart(incoming.request, placement)
@@ -193,10 +199,15 @@ class Journal:
             session = sessions.open_session(incoming.tenant, key, past, session)
             found, placement = None, place(session, past)
             recipe, blobs = self._take_apart(incoming.request, placement)
-        entry = Entry(session, key, placement, incoming)
+        entry = Entry(session, key, placement, incoming, recipe, fresh)
         marks = sessions.marks_of_call(key, past, entry.spot)
         self._registry.adopt(session, marks)
-        events = _call_events(entry, past, recipe, opened=found is None)
+        self._registry.note(session, past)
+        events = _call_events(entry, past, opened=found is None)
+        if self._missed:
+            detail = f"{self._missed} calls before this one went out unlogged, the last because of: {self._missed_why}"
+            events.append(Bypassed("not_logged", detail))
+            self._missed = 0
         sessions.received(placement, past, incoming.request.digests, recipe.body)
         return entry, Batch(session.id, incoming.at, events, blobs, session.tenant, marks)
 
@@ -204,28 +215,43 @@ class Journal:
         keep = shared_messages(placement.parent, request.digests) if placement.parent else 0
         return take_apart(request, keep)
 
+    def missed(self, why: str) -> None:
+        """A call went out unlogged: say so in the log as soon as it can be written again."""
+        self._missed += 1
+        self._missed_why = why
+
     async def drain(self) -> None:
         """Wait until everything is written, or has failed."""
         while self._pending:
-            await asyncio.wait(self._pending)
+            await asyncio.wait([asyncio.wrap_future(future) for future in self._pending])
+            await asyncio.sleep(0)
 
-    def _append(self, batch: Batch, session: str) -> asyncio.Future[int]:
-        """Append what the store does not have yet. A failure drops what memory knew of the session: the log did not."""
+    def _append(self, batch: Batch) -> Awaitable[int]:
+        """Append a batch that somebody waits for."""
+        return asyncio.wrap_future(self._append_later(batch))
+
+    def _append_later(self, batch: Batch) -> Future[int]:
+        """Append what the store does not have yet."""
         new = {digest: blob for digest, blob in batch.blobs.items() if digest not in self._stored}
-        written = self._store.append(Batch(batch.session, batch.at, batch.events, new, batch.tenant, batch.marks))
-        future = asyncio.wrap_future(written)
+        future = self._store.append(replace(batch, blobs=new))
         self._pending.add(future)
-        future.add_done_callback(lambda done: self._appended(done, session, new.keys()))
+        loop = asyncio.get_running_loop()
+        future.add_done_callback(lambda done: self._appended(done, batch.session, new.keys(), loop))
         return future
 
-    def _appended(self, done: asyncio.Future[int], session: str, blobs: Collection[bytes]) -> None:
+    def _appended(
+        self, done: Future[int], session: str, blobs: Collection[bytes], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Note what is stored now; called by the store's thread, so that a success wakes nobody who does not wait."""
         self._pending.discard(done)
-        error = None if done.cancelled() else done.exception()
+        error = done.exception()
         if error is None:
-            if len(self._stored) > BLOBS_REMEMBERED:
-                self._stored.clear()
             self._stored.update(blobs)
-            return
+        else:
+            loop.call_soon_threadsafe(self._failed, error, session)
+
+    def _failed(self, error: BaseException, session: str) -> None:
+        """Drop what memory knew of a session whose log has a gap now: it is read again from what the log has."""
         self._stored.clear()
         self._registry.drop(session)
         self.failures += 1
@@ -257,8 +283,8 @@ class Journal:
         return blob
 
 
-def _call_events(entry: Entry, past: History, recipe: Recipe, *, opened: bool) -> list[Event]:
-    placement, incoming, key = entry.placement, entry.incoming, entry.key
+def _call_events(entry: Entry, past: History, *, opened: bool) -> list[Event]:
+    placement, incoming, key, recipe = entry.placement, entry.incoming, entry.key, entry.recipe
     events: list[Event] = []
     if opened:
         value, source = (key.value, key.source) if key else ("", "lineage")
@@ -291,6 +317,8 @@ def _call_events(entry: Entry, past: History, recipe: Recipe, *, opened: bool) -
             headers={name: incoming.headers[name] for name in LOGGED_HEADERS if name in incoming.headers},
         )
     )
+    if incoming.unread:
+        events.append(Bypassed("not_understood", incoming.unread, placement.branch.number, placement.call))
     return events
 
 

@@ -69,6 +69,7 @@ def run(settings: Settings, env: Mapping[str, str]) -> int:
         lifespan="on",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         timeout_keep_alive=75,

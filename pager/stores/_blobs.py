@@ -10,6 +10,7 @@ from pager.errors import StoreCorrupt
 RAW = "raw"
 ZSTD = "zstd"
 LEVEL = 3
+WORTH_SQUEEZING = 128  # bytes; what is smaller gains next to nothing
 
 
 class Packed(NamedTuple):
@@ -22,7 +23,7 @@ class Packed(NamedTuple):
 
 def pack(content: bytes, compressor: zstandard.ZstdCompressor) -> Packed:
     """The content, compressed where that makes it smaller."""
-    squeezed = compressor.compress(content)
+    squeezed = compressor.compress(content) if len(content) >= WORTH_SQUEEZING else content
     if len(squeezed) < len(content):
         return Packed(len(content), ZSTD, squeezed)
     return Packed(len(content), RAW, content)

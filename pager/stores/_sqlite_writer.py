@@ -1,7 +1,8 @@
 """Writes batches to the log's SQLite file from one thread, all that wait in one transaction.
 
 A durable commit costs a flush of the disk, whatever its size. So the thread takes every batch that has come in while
-the last flush ran and commits them together: under load the flush is shared, without load nobody waits for company.
+the last flush ran and commits them together: under load the flush is shared, without load nobody waits for company,
+but for batches that are not urgent, which nobody waits for.
 """
 
 import sqlite3
@@ -24,11 +25,11 @@ from pager.stores._sqlite_file import WAL_BYTES, FolderLock, explained, open_wri
 
 _GROUP_BATCHES = 256
 _GROUP_BYTES = 4 << 20  # more content than this would keep the first in the group waiting for the others' compression
+_PATIENCE = 0.005  # seconds that batches nobody waits for wait for company
 _PAGE = 4096
 
 _LAST_SEQ = """SELECT max(ifnull((SELECT max(seq) FROM events), 0), ifnull((SELECT max(seq) FROM lost_events), 0))"""
 _ADD_EVENT = "INSERT INTO events (seq, session, at, version, kind, data) VALUES (?, ?, ?, ?, ?, ?)"
-_HAS_BLOB = "SELECT 1 FROM blobs WHERE digest = ?"
 _ADD_BLOB = "INSERT OR IGNORE INTO blobs (digest, size, codec, data) VALUES (?, ?, ?, ?)"
 _SET_MARK = """INSERT INTO marks (tenant, mark, session, branch, call) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET session = excluded.session, branch = excluded.branch, call = excluded.call"""
@@ -110,15 +111,16 @@ class Writer:
     def _waiting(self) -> tuple[list[_Job], bool]:
         """The batches that wait now, as many as one transaction should hold, and whether they are the last."""
         jobs: list[_Job] = []
-        weight = 0
+        weight, urgent = 0, False
         job = self._queue.get()
         while job is not None:
             jobs.append(job)
             weight += job.weight
+            urgent = urgent or job.batch.urgent
             if weight > _GROUP_BYTES or len(jobs) >= _GROUP_BATCHES:
                 return jobs, False
             try:
-                job = self._queue.get_nowait()
+                job = self._queue.get_nowait() if urgent else self._queue.get(timeout=_PATIENCE)
             except Empty:
                 return jobs, False
         return jobs, True
@@ -157,18 +159,16 @@ class Writer:
                 for seq, event in enumerate(batch.events, last + 1)
             ],
         )
-        for digest, content in batch.blobs.items():
-            self._add_blob(connection, digest, content)
+        self._add_blobs(connection, batch)
         if batch.marks:
             connection.executemany(_SET_MARK, [(batch.tenant, mark, *place) for mark, place in batch.marks.items()])
         self._pages_in_wal += 2 * len(batch.events) + len(batch.marks)
         return last + len(batch.events)
 
-    def _add_blob(self, connection: sqlite3.Connection, digest: bytes, content: bytes) -> None:
-        if connection.execute(_HAS_BLOB, (digest,)).fetchone() is None:
-            packed = pack(content, self._compressor)
-            connection.execute(_ADD_BLOB, (digest, *packed))
-            self._pages_in_wal += 2 + len(packed.data) // _PAGE
+    def _add_blobs(self, connection: sqlite3.Connection, batch: Batch) -> None:
+        rows = [(digest, *pack(content, self._compressor)) for digest, content in batch.blobs.items()]
+        connection.executemany(_ADD_BLOB, rows)
+        self._pages_in_wal += sum(2 + len(row[-1]) // _PAGE for row in rows)
 
     def _sound_connection(self) -> sqlite3.Connection:
         """The connection, opened anew if it may be broken.
