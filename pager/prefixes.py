@@ -71,7 +71,7 @@ class Parts(NamedTuple):
 class Prefixes:
     """Recent bodies with the places of their parts, the oldest dropped above a number of bytes."""
 
-    def __init__(self, key: str, limit: int = 64 << 20) -> None:
+    def __init__(self, key: str, limit: int = 32 << 20) -> None:
         self.key = key
         self._limit = limit
         self._size = 0

@@ -43,9 +43,10 @@ def run(folder: Path, console: Console) -> None:
 
     last_words = asyncio.run(_session(folder, console))
     console.print(f"agent: {last_words}\n", highlight=False)
+    on_disk = sum(file.stat().st_size for file in folder.iterdir())
     store = open_store("sqlite", folder)
     try:
-        show(store, folder, console)
+        show(store, folder, on_disk, console)
     finally:
         store.close()
 

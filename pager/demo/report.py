@@ -41,12 +41,11 @@ def rows(store: Store) -> list[Row]:
     return list(found.values())
 
 
-def show(store: Store, folder: Path, console: Console) -> None:
-    """Print the table of calls and what they came to."""
+def show(store: Store, folder: Path, on_disk: int, console: Console) -> None:
+    """Print the table of calls and what they came to; ``on_disk`` is the size of the log when nobody has it open."""
     calls = rows(store)
     console.print(_table(calls))
     sent, new = sum(row.received.size for row in calls), sum(row.new for row in calls)
-    on_disk = sum(file.stat().st_size for file in folder.iterdir())
     console.print(f"\nsent by the client   {sent:>10,} bytes in {len(calls)} calls")
     console.print(f"new in these calls   {new:>10,} bytes: each piece is stored once, 1 to {sent / max(new, 1):.1f}")
     console.print(f"log on disk          {on_disk:>10,} bytes, with the answers, events and indexes")

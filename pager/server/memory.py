@@ -11,7 +11,7 @@ import sys
 from typing import Self
 
 WORTH_IT = 32 << 20  # bytes of bodies served since the last time
-CALM = 1.0  # seconds without a call under way before it is done
+CALM = 0.5  # seconds without a call under way before it is done
 
 
 class Memory:
