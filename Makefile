@@ -16,7 +16,7 @@ demo: $(STAMP)  ## play a sample session through the proxy and print what was lo
 	@$(BIN)/ctxpager demo
 
 test: $(STAMP)  ## every test that needs nothing but this checkout
-	@$(BIN)/python -m pytest --cov --cov-report=term tests
+	@$(BIN)/python -m pytest --cov --cov-report=term -m "not recorded" tests
 
 check: $(STAMP)  ## lint, format, types, import contracts, architecture
 	@$(BIN)/ruff check .
