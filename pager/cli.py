@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ctxpager", description="A paging proxy in front of a model API.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, run, words in (
         ("serve", _serve, "run the proxy"),
@@ -39,6 +40,16 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("rest", nargs=argparse.REMAINDER)
     demo.set_defaults(run=_demo)
     return parser
+
+
+class _Version(argparse.Action):
+    """Prints the version; looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version  # slow to import
+
+        print(f"ctxpager {version('ctxpager')}")  # noqa: T201
+        parser.exit()
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:

@@ -1,0 +1,73 @@
+"""The command line."""
+
+import json
+import socket
+
+import pytest
+
+from pager import cli
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path, monkeypatch):
+    """A folder without anybody's settings; the command line reads the process's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def test_config_prints_what_is_in_force_and_where_it_came_from(tmp_path, capsys):
+    (tmp_path / "ctxpager.toml").write_text("port = 9000\n[upstream]\nconnect_timeout = 3.5\n")
+    assert cli.main(["config", "--host", "::1"]) == 0
+    printed = capsys.readouterr().out
+    lines = {line.split(" = ")[0]: line for line in printed.splitlines() if " = " in line}
+    assert "9000" in lines["port"]
+    assert "ctxpager.toml" in lines["port"]
+    assert "flag --host" in lines["host"]
+    assert lines["policy"].endswith("# default")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["serve", "--policy", "keep_al"], ["keep_al", "keep_all"]),
+        (["serve", "--prices", "nonsense"], ["nonsense", "anthropic", "openai", "none"]),
+        (["serve", "--port", "many"], ["--port", "many"]),
+        (["serve", "--store", "oracle"], ["oracle", "sqlite"]),
+        (["serve", "--upstream-api-key-env", "NOT_SET"], ["upstream.api_key_env", "NOT_SET"]),
+        (["serve", "--identity-keys", '{ a = "KEY_OF_A" }'], ["identity.keys", "upstream.api_key_env"]),
+        (["check", "--config", "missing.toml"], ["missing.toml"]),
+    ],
+)
+def test_a_wrong_setting_ends_the_command_with_what_is_wrong(arguments, said, capsys):
+    assert cli.main(arguments) == 2
+    told = capsys.readouterr().err
+    assert all(word in told for word in said), told
+
+
+def test_check_of_an_empty_log_is_clean(tmp_path, capsys):
+    assert cli.main(["check", "--data-dir", str(tmp_path / "data")]) == 0
+    assert "0 events, 0 blobs, clean" in capsys.readouterr().out
+
+
+def test_a_port_in_use_is_told_in_one_line(tmp_path, capfd):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["serve", "--port", str(port), "--data-dir", str(tmp_path / "data")])
+    assert ended.value.code != 0
+    assert f"can't listen on 127.0.0.1:{port}" in capfd.readouterr().err
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    told = capsys.readouterr().out
+    assert all(command in told for command in ("serve", "config", "check", "demo"))
+
+
+def test_the_version_is_the_distributions(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert json.dumps(capsys.readouterr().out.split()).count("ctxpager") == 1

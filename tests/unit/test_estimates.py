@@ -1,0 +1,81 @@
+"""Counts of prompts, and what is learned from the provider's own."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from pager import dialects
+from pager.events import AnswerFinished, Tokens
+from pager.server.estimates import COUNTED_AT_ONCE, Estimates
+from pager.server.journal import Incoming, Journal
+from pager.store import Stored
+from pager.stores import open_store
+from pager.tokens import Counter, family_of
+
+CHAT = dialects.load("chat")
+TOOLS = [{"type": "function", "function": {"name": "run", "description": "run it " * 200}}]
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+class Counted:
+    """Prompts counted as they are received."""
+
+    def __init__(self):
+        self.journal = Journal(open_store("memory", Path()), dialects.load, 10)
+        self.estimates = Estimates()
+
+    def __call__(self, *messages, model="gpt-4o", headers=None, tools=TOOLS):
+        async def play():
+            body = json.dumps({"model": model, "messages": messages, "tools": tools}).encode()
+            entry = await self.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers or {}, "/", "", 1.0))
+            estimate = self.estimates.start(entry)
+            return estimate if isinstance(estimate, int) else await estimate
+
+        return asyncio.run(play())
+
+
+def plainly(*messages, model="gpt-4o"):
+    counter, family = Counter(), family_of(model)
+    decoded = [CHAT.decode(json.dumps(message).encode()) for message in messages]
+    return sum(counter.count_message(message, family) for message in decoded) + counter.count(json.dumps(TOOLS), family)
+
+
+LARGE = "The harbour master counts the boats. " * (COUNTED_AT_ONCE // 20)
+
+
+def test_every_prompt_of_a_growing_history_is_counted_as_if_it_were_the_first():
+    counted, history = Counted(), []
+    for text in ("one", LARGE, "three", "four"):
+        history += [user(text), {"role": "assistant", "content": f"to {text[:5]}"}]
+        assert counted(*history[:-1]) == plainly(*history[:-1])
+
+
+def test_a_history_that_is_rewritten_in_the_middle_is_counted_anew_from_there():
+    counted, headers = Counted(), {"x-session-id": "s"}
+    counted(user("one"), user("two"), user("three"), headers=headers)
+    assert counted(user("one"), user("zwei"), user("three"), headers=headers) == plainly(
+        user("one"), user("zwei"), user("three")
+    )
+
+
+def test_a_change_of_model_in_mid_session_counts_with_the_new_ones_tokens():
+    counted, headers = Counted(), {"x-session-id": "s"}
+    counted(user(LARGE), headers=headers)
+    both = (user(LARGE), user("next"))
+    assert counted(*both, headers=headers, model="claude-sonnet-4-5") == plainly(*both, model="claude-sonnet-4-5")
+
+
+def test_the_log_teaches_again_what_was_learned_before_a_restart():
+    answer = AnswerFinished(
+        branch=0, call=1, attempt=1, status=200, finish="stop", body="", size=0, first_byte_ms=1.0, total_ms=1.0,
+        model="claude-x", usage=Tokens(input=1500), estimate=1000,
+    )  # fmt: skip
+    estimates = Estimates()
+    estimates.recall([Stored(number, "s", 1.0, answer) for number in range(5, 0, -1)])
+    assert estimates.calibration.factor("claude-x") == pytest.approx(1.5)
+    assert estimates.calibration.factor("claude-y") == 1.0
