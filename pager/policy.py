@@ -22,10 +22,15 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class PageView:
-    """One page as a policy sees it; ages and times are counted in calls."""
+    """One page as a policy sees it; ages and times are counted in calls, ``size`` in bytes.
+
+    ``position`` is the page's place among all pages of the prompt; ``before`` and ``after`` are the tokens that stand
+    before and after it. ``age`` counts the calls since it came, ``idle`` those since it was last used.
+    """
 
     handle: str
     kind: str
+    size: int
     tokens: int
     stub_tokens: int
     position: int

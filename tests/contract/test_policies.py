@@ -27,6 +27,7 @@ def pages(draw, index: int, before: int, after: int, tokens: int) -> PageView:
     return PageView(
         handle=f"pg_{draw(st.integers(0, 2**32)):08x}{index:08x}",
         kind=draw(st.sampled_from(["result", "argument", "schema", "block"])),
+        size=draw(st.integers(0, 200_000)),
         tokens=tokens,
         stub_tokens=draw(st.integers(0, 64)),
         position=index,
@@ -147,7 +148,7 @@ import sys
 from pager.plugins import load_policy
 from pager.policy import PageView, Prices, View
 pages = [
-    PageView(f"pg_{i:016x}", "result", 900 + i % 7, 40, i, 1000 * i, 1000 * (60 - i), 60 - i, (60 - i) // 2, i % 3, 0,
+    PageView(f"pg_{i:016x}", "result", 4000, 900 + i % 7, 40, i, 1000 * i, 1000 * (60 - i), 60 - i, (60 - i) // 2, i % 3, 0,
              superseded=i % 4 == 0, pinned=i % 10 == 0, cached=i < 50, resident=True, tool="read")
     for i in range(60)
 ]
@@ -214,7 +215,9 @@ BREAKERS = {
 
 
 def page(index: int, *, pinned: bool, resident: bool) -> PageView:
-    return PageView(f"pg_{index:016x}", "result", 500, 30, index, 1000, 1000, 4, 2, 1, 0, False, pinned, True, resident)
+    return PageView(
+        f"pg_{index:016x}", "result", 2000, 500, 30, index, 1000, 1000, 4, 2, 1, 0, False, pinned, True, resident
+    )
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
