@@ -148,8 +148,8 @@ import sys
 from pager.plugins import load_policy
 from pager.policy import PageView, Prices, View
 pages = [
-    PageView(f"pg_{i:016x}", "result", 4000, 900 + i % 7, 40, i, 1000 * i, 1000 * (60 - i), 60 - i, (60 - i) // 2, i % 3, 0,
-             superseded=i % 4 == 0, pinned=i % 10 == 0, cached=i < 50, resident=True, tool="read")
+    PageView(f"pg_{i:016x}", "result", 4000, 900 + i % 7, 40, i, 1000 * i, 1000 * (60 - i), 60 - i, (60 - i) // 2,
+             i % 3, 0, superseded=i % 4 == 0, pinned=i % 10 == 0, cached=i < 50, resident=True, tool="read")
     for i in range(60)
 ]
 policy = load_policy(sys.argv[1])
