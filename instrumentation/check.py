@@ -1,5 +1,6 @@
 """The self-check of a log: the store's own verification, then every call put together again and proven."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from instrumentation.prompts import sent
@@ -13,20 +14,14 @@ def check(store: Store, *, repair: bool) -> Check:
     return replace(found, problems=(*found.problems, *_unprovable(store)))
 
 
-def _unprovable(store: Store) -> list[str]:
-    def fetch(digest: bytes) -> bytes:
-        blob = store.blob(digest)
-        if blob is None:
-            raise StoreCorrupt(f"content {digest.hex()} is missing")
-        return blob
-
-    problems: list[str] = []
-    calls = sent(store.events())
-    while True:
+def _unprovable(store: Store) -> Iterator[str]:
+    seen: set[tuple[str, int, int, int]] = set()
+    for call in sent(store.events()):
+        spot = (call.session, call.call.branch, call.call.call, call.call.attempt)
+        if spot in seen:
+            yield f"event {call.seq}: call {spot[2]}, attempt {spot[3]} of branch {spot[1]} of {spot[0]} is there twice"
+        seen.add(spot)
         try:
-            call = next(calls, None)
-            if call is None:
-                return problems
-            call.body(fetch)
-        except StoreCorrupt as error:
-            problems.append(str(error))
+            call.body(store.blob)
+        except (StoreCorrupt, ValueError) as error:
+            yield str(error)

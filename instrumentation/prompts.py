@@ -10,31 +10,44 @@ from pager.store import Stored
 
 
 class Sent(NamedTuple):
-    """A call as it was received, and the digests of all its messages."""
+    """A call as it was received, and the digests of all its messages; None where the log lacks what it builds on."""
 
     seq: int
     session: str
     at: float
     call: CallReceived
-    messages: tuple[bytes, ...]
+    messages: tuple[bytes, ...] | None
 
-    def body(self, fetch: Callable[[bytes], bytes]) -> bytes:
+    def body(self, fetch: Callable[[bytes], bytes | None]) -> bytes:
         """The request body, byte for byte; raises StoreCorrupt unless it is proven to be the same."""
-        return put_together(self.call, self.messages, fetch)
+        where = f"event {self.seq}: call {self.call.call} of branch {self.call.branch} of {self.session}"
+        if self.messages is None:
+            raise StoreCorrupt(f"{where} builds on a call that is not in the log")
+
+        def found(digest: bytes) -> bytes:
+            content = fetch(digest)
+            if content is None:
+                raise StoreCorrupt(f"{where} needs content {digest.hex()}, which is missing")
+            return content
+
+        return put_together(self.call, self.messages, found)
 
 
 def sent(log: Iterable[Stored]) -> Iterator[Sent]:
-    """Every call in the log with its full list of messages, in order; raises StoreCorrupt where a parent is missing."""
-    latest: dict[tuple[str, int], tuple[bytes, ...]] = {}
+    """Every call in the log with its full list of messages, in order."""
+    latest: dict[tuple[str, int], tuple[bytes, ...] | None] = {}
     for row in log:
-        if not isinstance(row.event, CallReceived):
-            continue
-        call = row.event
-        kept: tuple[bytes, ...] = ()
-        if call.parent_branch is not None:
-            kept = latest.get((row.session, call.parent_branch), ())[: call.keep]
-        if len(kept) != call.keep:
-            raise StoreCorrupt(f"event {row.seq}: call {call.call} of {row.session} has a parent that is not logged")
-        messages = kept + tuple(bytes.fromhex(digest) for digest in call.messages)
-        latest[row.session, call.branch] = messages
-        yield Sent(row.seq, row.session, row.at, call, messages)
+        if isinstance(row.event, CallReceived):
+            call = row.event
+            messages = _messages(call, latest.get((row.session, call.parent_branch or 0)))
+            latest[row.session, call.branch] = messages
+            yield Sent(row.seq, row.session, row.at, call, messages)
+
+
+def _messages(call: CallReceived, parent: tuple[bytes, ...] | None) -> tuple[bytes, ...] | None:
+    kept = parent[: call.keep] if parent is not None and call.parent_branch is not None else ()
+    try:
+        own = tuple(bytes.fromhex(digest) for digest in call.messages)
+    except ValueError:
+        return None
+    return kept + own if len(kept) == call.keep else None

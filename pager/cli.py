@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pager.config import KEYS, Loaded, load, render
-from pager.errors import PagerError
+from pager.errors import ConfigError, PagerError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,18 +64,34 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
 
 def _load(options: argparse.Namespace) -> Loaded:
     flags = {name: value for name, value in vars(options).items() if name not in {"run", "repair"}}
-    return load(flags, cwd=Path.cwd(), env=os.environ)
+    loaded = load(flags, cwd=Path.cwd(), env=os.environ)
+    _check_names(loaded)
+    return loaded
+
+
+def _check_names(loaded: Loaded) -> None:
+    """Check the settings whose allowed values only the plug-ins know; an error says where the value came from."""
+    from pager.models import in_force  # these take a while to import
+    from pager.plugins import load_policy
+    from pager.stores import expect_known
+
+    settings = loaded.settings
+    for key, check in (
+        ("policy", lambda: load_policy(settings.policy)),
+        ("store", lambda: expect_known(settings.store)),
+        ("prices", lambda: in_force(settings.prices, {})),
+        ("models", lambda: in_force("", settings.models)),
+    ):
+        try:
+            check()
+        except PagerError as error:
+            raise ConfigError(f"{loaded.origin[key]}: {key}: {error}") from error
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from pager.models import in_force  # the server's imports are not needed by the other commands
-    from pager.plugins import load_policy
-    from pager.server.serve import run
+    from pager.server.serve import run  # the server's imports are not needed by the other commands
 
-    settings = _load(options).settings
-    load_policy(settings.policy)
-    in_force(settings.prices, settings.models)
-    return run(settings, os.environ)
+    return run(_load(options).settings, os.environ)
 
 
 def _config(options: argparse.Namespace) -> int:
@@ -88,6 +104,8 @@ def _check(options: argparse.Namespace) -> int:
     from pager.stores import open_store
 
     settings = _load(options).settings
+    if not settings.data_dir.is_dir():
+        raise ConfigError(f"data_dir: there is no folder {settings.data_dir}")
     store = open_store(settings.store, settings.data_dir)
     try:
         found = check(store, repair=options.repair)

@@ -7,6 +7,7 @@ its file name. Dialects are pure: bytes in, values out.
 from typing import Protocol
 
 from pager.model import Answer, Message, Request
+from pager.sites import Site
 
 
 class AnswerReader(Protocol):
@@ -30,6 +31,9 @@ class Dialect(Protocol):
 
     def decode(self, raw: bytes | memoryview) -> Message:
         """Read one message; what can't be read becomes an opaque message, never an error."""
+
+    def sites(self, raw: bytes) -> list[Site]:
+        """The places in a message where a page may stand; none in a message that can't be read exactly."""
 
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""

@@ -8,6 +8,7 @@
     ├── ConfigError             a setting is wrong: says which file, which key, what is allowed
     ├── PolicyError             a policy can't be found or breaks its contract
     └── StoreError              the log can't be written or read: the call goes out all the same
+        ├── StoreConflict       the session went on without us: read it again, then write again
         └── StoreCorrupt        what was read is not what was written
 
 A class exists only where a caller acts differently on it.
@@ -50,6 +51,10 @@ class PolicyError(PagerError):
 
 class StoreError(PagerError):
     """The log can't be written or read."""
+
+
+class StoreConflict(StoreError):
+    """Another call of the session was logged first, or one before this was not: what this builds on is not there."""
 
 
 class StoreCorrupt(StoreError):

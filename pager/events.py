@@ -102,7 +102,7 @@ class AnswerFinished(Event, frozen=True):
     """The answer reached its end. ``body`` is the blob of the response as it came; times are milliseconds.
 
     ``model`` is the one that was asked for, ``served`` the one that the provider says answered. ``estimate`` is our own
-    count of the prompt, uncorrected; ``usage`` is the provider's.
+    count of the prompt, uncorrected, or 0 where a PromptCounted follows; ``usage`` is the provider's.
     """
 
     branch: int
@@ -123,6 +123,15 @@ class AnswerFinished(Event, frozen=True):
     error: str = ""
 
 
+class PromptCounted(Event, frozen=True):
+    """Our own count of a prompt that was too large to be counted before its answer was logged."""
+
+    branch: int
+    call: int
+    attempt: int
+    estimate: int
+
+
 class ToolCalled(Event, frozen=True):
     """The model called a tool. ``key`` is the idempotency key, equal for every repetition of the same call."""
 
@@ -139,8 +148,8 @@ class ToolCalled(Event, frozen=True):
 class AttemptFailed(Event, frozen=True):
     """An attempt at a call brought no whole answer.
 
-    ``phase`` says how far it came: connect, status (an error status came back), stream (it broke off) or client (the
-    client left). ``body`` is the blob of what had come by then.
+    ``phase`` says how far it came: connect, status (an error status came back), stream (it broke off), client (the
+    client left) or proxy (we were stopped, or failed). ``body`` is the blob of what had come by then.
     """
 
     branch: int
@@ -167,7 +176,7 @@ class Bypassed(Event, frozen=True):
 EVENT_TYPES: tuple[type[Event], ...] = tuple(Event.__subclasses__())
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-    SessionOpened | BranchOpened | CallReceived | AnswerFinished | ToolCalled | AttemptFailed | Bypassed
+    SessionOpened | BranchOpened | CallReceived | AnswerFinished | PromptCounted | ToolCalled | AttemptFailed | Bypassed
 )
 
 

@@ -16,6 +16,7 @@ session again after a restart, or on another instance.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from itertools import takewhile
 from typing import NamedTuple
@@ -27,11 +28,12 @@ from pager.model import Message, Request
 WINDOW = 64  # messages a call usually adds at the most; longer steps back are looked for only when these find nothing
 FORKS_COMPARED = 64  # newest branches that a history with no continuation is compared to
 ROOT = 4  # messages at the beginning by which a session is looked for first
+MANY = 64  # branches above which they are looked up by their marks instead of one by one
 NOWHERE = (-1, -1)
 _STRIDES = (256, 16, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class History:
     """A request as lineage sees it: one hash a message, under a seed that says what kind of conversation it is."""
 
@@ -58,10 +60,10 @@ class History:
         """Whether these messages stand at the beginning of this history."""
         return 0 < len(norms) <= len(self.norms) and self.norms[: len(norms)] == norms
 
-    @property
+    @cached_property
     def mark(self) -> bytes:
         """The hash of the whole history."""
-        return sha256(self.seed + b"".join(self.norms)).digest()
+        return mark_of(self.seed, self.norms)
 
     def marks(self) -> Iterator[bytes]:
         """The marks of every beginning of this history, the longest first, the likely ones before the others."""
@@ -96,6 +98,11 @@ def history(request: Request, messages: Sequence[Message], key: Key | None) -> H
     return History(seed, norms, messages, lane, request.dialect, request.has_tools, request.follows)
 
 
+def mark_of(seed: bytes, norms: Sequence[bytes]) -> bytes:
+    """The hash of a whole history."""
+    return sha256(seed + b"".join(norms)).digest()
+
+
 def call_mark(call_id: str) -> bytes:
     """The mark under which the issuer of a tool call's id is found."""
     return sha256(b"call\0" + call_id.encode()).digest()
@@ -122,25 +129,45 @@ class Branch:
     call: int = 0
     attempt: int = 0
     body: str = ""
+    mark: bytes = b""
     raws: list[bytes] = field(default_factory=list)
     norms: list[bytes] = field(default_factory=list)
     lengths: dict[int, int] = field(default_factory=dict)
     newest_issuer: int = 0
     finished: bool = False
 
+    def inherit(self, parent: "Branch | None") -> None:
+        """Share the parent's calls up to where this branch forks."""
+        if parent is not None:
+            self.lengths = {call: length for call, length in parent.lengths.items() if call <= self.call}
+
 
 @dataclass(slots=True)
 class Session:
-    """A session's branches, and which call got which answer and issued which tool call."""
+    """A session's branches, also by the marks of their latest requests, and where its log stands.
+
+    ``answers`` and ``issued`` say which call got which answer and issued which tool call.
+    """
 
     id: str
     tenant: str
+    head: bytes = b""
     branches: list[Branch] = field(default_factory=list)
+    tips: dict[bytes, int] = field(default_factory=dict)
     issued: dict[str, tuple[int, int]] = field(default_factory=dict)
     answers: dict[str, tuple[int, int]] = field(default_factory=dict)
 
+    def move_tip(self, branch: Branch, mark: bytes) -> None:
+        """Let this mark, and no longer the one before, lead to the branch."""
+        if self.tips.get(branch.mark) == branch.number:
+            del self.tips[branch.mark]
+        branch.mark = mark
+        self.tips[mark] = branch.number
+
     def answered(self, branch: int, call: int, answer_id: str, call_ids: Iterable[str] = ()) -> None:
         """Note a call's answer and the tool calls in it; an id that came before proves nothing and is struck out."""
+        if branch >= len(self.branches):
+            return  # the call itself never made it into the log
         here = (branch, call)
         if answer_id:
             self.answers[answer_id] = here if self.answers.get(answer_id, here) == here else NOWHERE
@@ -190,6 +217,9 @@ def _followed(session: Session, past: History) -> Branch | None:
 
 def _extended(session: Session, past: History) -> Branch | None:
     """The branch with the longest latest request that this history begins with, the newest of several."""
+    if len(session.branches) > MANY:
+        found = (session.branches[session.tips[mark]] for mark in past.marks() if mark in session.tips)
+        return next((branch for branch in found if past.begins_with(branch.norms)), None)
     best: Branch | None = None
     for branch in reversed(session.branches):
         longer = best is None or len(branch.norms) > len(best.norms)
@@ -213,6 +243,7 @@ def _rewritten(session: Session, past: History) -> Branch | None:
 def _open(session: Session, past: History) -> Placement:
     parent, fork = _forked(session, past)
     branch = Branch(len(session.branches), past.lane, past.seed, past.family, call=fork)
+    branch.inherit(parent)
     session.branches.append(branch)
     opened = BranchOpened(
         branch=branch.number,

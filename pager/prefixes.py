@@ -116,12 +116,12 @@ class Prefixes:
     def _drop(self, number: int) -> None:
         parts, probes, group_key = self._kept.pop(number)
         self._size -= len(parts.body)
-        group = self._groups[group_key]
+        group = self._groups.get(group_key, {})
         for probe in probes:
             if group.get(probe) == number:
                 del group[probe]
         if not group:
-            del self._groups[group_key]
+            self._groups.pop(group_key, None)
 
 
 def _samples(body: bytes, end: int) -> Iterator[bytes]:

@@ -34,7 +34,7 @@ class Seen:
     def _learn(self, digest: bytes, message: Message) -> Message:
         light = replace(message, blocks=tuple(replace(block, text="") for block in message.blocks if block.call_id))
         if len(self._messages) >= self._limit:
-            del self._messages[next(iter(self._messages))]
+            self._messages.pop(next(iter(self._messages), b""), None)  # a thread that folds a session may do the same
         self._messages[digest] = light
         return light
 

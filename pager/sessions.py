@@ -11,7 +11,7 @@ from itertools import islice
 
 from pager.events import AnswerFinished, BranchOpened, CallReceived, SessionOpened, ToolCalled
 from pager.identity import Key
-from pager.lineage import Branch, History, Placement, Session, answer_mark, call_mark, continues, key_mark
+from pager.lineage import Branch, History, Placement, Session, answer_mark, call_mark, continues, key_mark, mark_of
 from pager.store import Place, Stored
 
 IDS_LOOKED_UP = 8  # newest tool call ids by which a history without any known beginning is looked for
@@ -64,7 +64,7 @@ class Registry:
             related[owner] = self._sessions[owner]
             if key is not None or continues(related[owner], past):
                 return self._use(related[owner])
-        return self._use(next(reversed(related.values()))) if related else None
+        return self._use(next(iter(related.values()))) if related else None
 
     def note(self, session: Session, past: History) -> None:
         """Look here first for the next call that begins like this one."""
@@ -89,7 +89,7 @@ class Registry:
         """Let these marks lead to this session."""
         if session.id not in self._sessions:
             return
-        owned = [(session.tenant, mark) for mark in marks]
+        owned = [key for mark in marks if self._owners.get(key := (session.tenant, mark)) != session.id]
         self._owners.update(dict.fromkeys(owned, session.id))
         self._marks.setdefault(session.id, []).extend(owned)
 
@@ -114,9 +114,10 @@ def begins_again(spot: Placement, key: Key | None, body: str) -> bool:
     return key is None and spot.attempt > 1 and branch.call == 1 and branch.finished and branch.body == body
 
 
-def received(placement: Placement, past: History, digests: Sequence[bytes], body: str) -> None:
+def received(session: Session, placement: Placement, past: History, digests: Sequence[bytes], body: str) -> None:
     """Make this call the latest of its branch."""
     branch = placement.branch
+    session.move_tip(branch, past.mark)
     branch.call, branch.attempt, branch.body = placement.call, placement.attempt, body
     branch.raws, branch.norms = list(digests), past.norms
     branch.lengths[branch.call] = len(past.norms)
@@ -133,7 +134,10 @@ def fold(session: str, log: Iterable[Stored], norms_of: NormsOf) -> Session:
                 rebuilt.tenant = tenant
             case BranchOpened() as opened:
                 dialects[opened.branch] = opened.dialect
-                rebuilt.branches.append(_branch(opened))
+                _make_room(rebuilt, max(opened.branch, opened.parent or 0))
+                rebuilt.branches[opened.branch] = _branch(opened)
+                if opened.parent is not None:
+                    rebuilt.branches[opened.branch].inherit(rebuilt.branches[opened.parent])
             case CallReceived() as call:
                 _replay(rebuilt, call)
             case ToolCalled(branch=number, call=call_number, call_id=call_id):
@@ -143,8 +147,16 @@ def fold(session: str, log: Iterable[Stored], norms_of: NormsOf) -> Session:
             case _:
                 pass
     for branch in rebuilt.branches:
-        branch.norms = norms_of(dialects[branch.number], branch.raws)
+        if branch.number in dialects:
+            branch.norms = norms_of(dialects[branch.number], branch.raws)
+            rebuilt.move_tip(branch, mark_of(branch.seed, branch.norms))
     return rebuilt
+
+
+def _make_room(session: Session, number: int) -> None:
+    """Have a branch with this number; one whose opening was lost from the log is there, and is never continued."""
+    while len(session.branches) <= number:
+        session.branches.append(Branch(len(session.branches), "", b"", b""))
 
 
 def _branch(opened: BranchOpened) -> Branch:
@@ -154,6 +166,7 @@ def _branch(opened: BranchOpened) -> Branch:
 
 
 def _replay(session: Session, call: CallReceived) -> None:
+    _make_room(session, max(call.branch, call.parent_branch or 0))
     branch = session.branches[call.branch]
     kept = session.branches[call.parent_branch].raws[: call.keep] if call.parent_branch is not None else []
     branch.raws = kept + [bytes.fromhex(digest) for digest in call.messages]

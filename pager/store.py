@@ -28,6 +28,11 @@ class Batch:
 
     ``blobs`` maps a SHA-256 digest to the content it is of. ``marks`` map a key to the place that now owns it. What is
     not ``urgent`` may wait a few milliseconds to be written together with what comes next.
+
+    A batch with a call in it says in ``after`` which call of its session it builds on, by a hash over all calls so far,
+    and in ``head`` what that hash is with its own. Where the log stands elsewhere, nothing of the batch is written and
+    the future raises StoreConflict. So calls that race, in one process or several, are settled: whoever comes second
+    reads the session again.
     """
 
     session: str
@@ -37,6 +42,8 @@ class Batch:
     tenant: str = ""
     marks: Mapping[bytes, Place] = field(default_factory=dict)
     urgent: bool = True
+    after: bytes | None = None
+    head: bytes = b""
 
 
 class Stored(NamedTuple):
@@ -70,6 +77,9 @@ class Store(Protocol):
     def recent(self, kind: str, limit: int) -> list[Stored]:
         """The newest events of one kind, newest first."""
 
+    def head(self, session: str) -> bytes:
+        """Where the session stands: the ``head`` of the last batch that had one, empty before the first."""
+
     def blob(self, digest: bytes) -> bytes | None:
         """The content with this digest, or None; raises StoreCorrupt if it is not what was stored."""
 
@@ -81,3 +91,8 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Finish what was appended, then release the store."""
+
+
+def conflict(session: str) -> str:
+    """What a store says of a batch whose session stands elsewhere."""
+    return f"session {session} went on without this call: another one was logged first, or one before it was not"

@@ -8,6 +8,7 @@ sorted keys.
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Protocol, TypeAlias
 
@@ -42,6 +43,14 @@ def loads(raw: bytes | memoryview) -> Any:  # noqa: ANN401
         return orjson.loads(without_surrogates(bytes(raw)))
     except orjson.JSONDecodeError:
         return None
+
+
+def exactly(raw: bytes) -> Json:
+    """The object that is written here, to the last character; an empty one if it can't be read so."""
+    try:
+        return record(orjson.loads(raw))
+    except orjson.JSONDecodeError:
+        return {}
 
 
 def record(value: object) -> Json:
@@ -117,6 +126,11 @@ class Envelope:
         span = self.members.get(name)
         return span is not None and not is_empty(self.body, span)
 
+    def system(self, name: str) -> bytes:
+        """The normalised hash of the system prompt in this member."""
+        span = self.members.get(name)
+        return NO_SYSTEM if span is None else system_digest(self.body[span.start : span.end])
+
     def elements(self) -> Elements:
         """The messages; raises NotUnderstood if they are no array."""
         start = self.members[self.key].start
@@ -171,10 +185,14 @@ def is_empty(body: bytes | memoryview, span: Span) -> bool:
     return _EMPTY_VALUE.fullmatch(body, span.start, span.end) is not None
 
 
-def system_digest(prompt: object) -> bytes:
-    """The normalised hash of a system prompt that stands outside the messages."""
-    said = parts(prompt)
-    return digest(said) if said else NO_SYSTEM
+@lru_cache(256)
+def system_digest(raw: bytes) -> bytes:
+    """The normalised hash of a system prompt that stands outside the messages; of its bytes if it can't be read."""
+    try:
+        said = parts(loads(raw))
+        return digest(said) if said else NO_SYSTEM
+    except (RecursionError, orjson.JSONEncodeError):
+        return sha256(raw).digest()
 
 
 def message(raw: bytes | memoryview, read: Callable[[Json], tuple[str, Json, tuple[Block, ...]]]) -> Message:
@@ -311,7 +329,7 @@ class Reader:
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the stream; whole events in them, as in a stream that is read in one go, at once."""
-        if not self._decoder.rest() and b"\r" not in chunk:
+        if self._decoder.idle and b"\r" not in chunk:
             *blocks, rest = chunk.split(b"\n\n")
             self._take_blocks(blocks)
             chunk = rest

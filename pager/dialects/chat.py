@@ -13,6 +13,7 @@ from pager.dialects._common import (
     arguments,
     content_blocks,
     error_text,
+    exactly,
     loads,
     message,
     number,
@@ -29,6 +30,7 @@ from pager.dialects._common import (
 from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, ToolUse, Usage
 from pager.prefixes import Prefixes
+from pager.sites import Site, argument_sites, result_site
 
 # Keys that SDKs add to an answer when they send it back; the model never sees them.
 _DECORATION = frozenset({"annotations", "cache_control", "id", "parsed", "provider_specific_fields"})
@@ -57,6 +59,19 @@ class Dialect:
     def decode(self, raw: bytes | memoryview) -> Message:
         """Read one message."""
         return message(raw, _read)
+
+    def sites(self, raw: bytes) -> list[Site]:
+        """The places of a tool's result or of a call's arguments."""
+        item = exactly(raw)
+        if item.get("role") == "tool":
+            return result_site(item.get("content"), ("content",), string(item.get("tool_call_id")))
+        found: list[Site] = []
+        calls = item.get("tool_calls")
+        for index, call in enumerate(calls if isinstance(calls, list) else ()):
+            function, path = record(record(call).get("function")), ("tool_calls", index, "function", "arguments")
+            call_id, text = string(record(call).get("id")), string(function.get("arguments"))
+            found += argument_sites(text, call_id, string(function.get("name")), path)
+        return found
 
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""

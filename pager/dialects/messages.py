@@ -15,6 +15,7 @@ from pager.dialects._common import (
     dumps,
     error_body,
     error_text,
+    exactly,
     loads,
     message,
     number,
@@ -24,12 +25,12 @@ from pager.dialects._common import (
     records,
     result_blocks,
     string,
-    system_digest,
     tidy,
 )
 from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, ToolUse, Usage
 from pager.prefixes import Prefixes
+from pager.sites import Site, result_site, value_sites
 
 _USER_SESSION = re.compile(r"_session_([0-9A-Za-z-]+)$")
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
@@ -61,7 +62,7 @@ class Dialect:
             self.name,
             envelope.elements(),
             has_tools=envelope.holds("tools"),
-            system=system_digest(envelope.get("system")),
+            system=envelope.system("system"),
             hints=_session_hints(envelope),
             server_state="thread" if envelope.holds("thread") else "",
             follows=string(record(envelope.get("thread")).get("previous_message_id")),
@@ -70,6 +71,20 @@ class Dialect:
     def decode(self, raw: bytes | memoryview) -> Message:
         """Read one message."""
         return message(raw, _read)
+
+    def sites(self, raw: bytes) -> list[Site]:
+        """The places of tool results and of calls' arguments."""
+        content = exactly(raw).get("content")
+        found: list[Site] = []
+        for index, part in enumerate(content if isinstance(content, list) else ()):
+            fields, path = record(part), ("content", index)
+            if fields.get("type") == "tool_result":
+                call_id, failed = string(fields.get("tool_use_id")), fields.get("is_error") is True
+                found += result_site(fields.get("content"), (*path, "content"), call_id, is_error=failed)
+            elif fields.get("type") == "tool_use":
+                values, call_id = record(fields.get("input")), string(fields.get("id"))
+                found += value_sites(values, call_id, string(fields.get("name")), (*path, "input"))
+        return found
 
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""

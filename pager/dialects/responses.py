@@ -16,6 +16,7 @@ from pager.dialects._common import (
     content_blocks,
     dumps,
     error_text,
+    exactly,
     is_empty,
     loads,
     message,
@@ -26,7 +27,6 @@ from pager.dialects._common import (
     records,
     result_blocks,
     string,
-    system_digest,
     text_of,
     tidy,
     written,
@@ -34,6 +34,7 @@ from pager.dialects._common import (
 from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
 from pager.prefixes import Prefixes
+from pager.sites import Site, argument_sites, result_site
 from pager.splitting import Elements
 
 # Item ids and states are the provider's, and some clients drop them; the passthrough is Codex talking to its backend.
@@ -78,7 +79,7 @@ class Dialect:
             self.name,
             found,
             has_tools=envelope.holds("tools") or _carries_tools(body, found),
-            system=system_digest(envelope.get("instructions")),
+            system=envelope.system("instructions"),
             hints=envelope.hints("metadata.session_id", "conversation", "conversation.id", "prompt_cache_key"),
             server_state=_server_state(envelope, found),
             follows=string(envelope.get("previous_response_id")),
@@ -87,6 +88,16 @@ class Dialect:
     def decode(self, raw: bytes | memoryview) -> Message:
         """Read one item."""
         return message(raw, _read)
+
+    def sites(self, raw: bytes) -> list[Site]:
+        """The place of a tool's result, or those of a call's arguments."""
+        item = exactly(raw)
+        kind, call_id = _kind(item), string(item.get("call_id"))
+        if kind in ("function_call_output", "custom_tool_call_output"):
+            return result_site(item.get("output"), ("output",), call_id)
+        if kind != "function_call":
+            return []
+        return argument_sites(string(item.get("arguments")), call_id, string(item.get("name")), ("arguments",))
 
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""

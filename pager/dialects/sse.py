@@ -53,6 +53,11 @@ class Decoder:
         self._pieces, self._tail = [rest] if rest else [], rest[-_REACH:]
         return [self._event(data[start:end]) for start, end in pairwise(cuts)]
 
+    @property
+    def idle(self) -> bool:
+        """Whether no bytes wait for the end of their event."""
+        return not self._pieces
+
     def rest(self) -> bytes:
         """The bytes that came after the last event's end."""
         return b"".join(self._pieces)

@@ -6,8 +6,9 @@ import orjson
 
 from pager.dialect import Dialect
 from pager.server.bodies import Receive
-from pager.server.driver import Driver, Scope, Send
+from pager.server.driver import Driver
 from pager.server.journal import Journal
+from pager.server.relay import Scope, Send
 from pager.server.upstream import Upstream
 
 NO_WEBSOCKET = "this endpoint speaks HTTP only: send a POST; an answer can be streamed as server-sent events"
@@ -56,15 +57,14 @@ class App:
 
     async def _health(self, send: Send) -> None:
         journal, driver = self._journal, self._driver
-        failures = journal.failures if journal else 0
         facts = {
-            "status": "ok" if journal and not failures else "degraded",
+            "status": "ok" if journal and journal.healthy else "degraded",
             "calls": driver.calls,
             "bypassed": driver.bypassed,
             "hot_sessions": journal.hot_sessions if journal else 0,
             "log": {
                 "open": journal is not None,
-                "failed_writes": failures,
+                "failed_writes": journal.failures if journal else 0,
                 "last_failure": journal.last_failure if journal else "the log could not be opened",
             },
         }

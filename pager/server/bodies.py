@@ -61,11 +61,17 @@ def _identity(body: bytes, limit: int) -> bytes:
 
 def _inflate(window: int) -> Callable[[bytes, int], bytes]:
     def inflate(body: bytes, limit: int) -> bytes:
-        stream = zlib.decompressobj(window)
+        plain = b""
         try:
-            return stream.decompress(body, limit + 1)
+            while body and len(plain) <= limit:  # a body may be several streams, one after the other
+                stream = zlib.decompressobj(window)
+                plain += stream.decompress(body, limit + 1 - len(plain))
+                if not stream.eof and len(plain) <= limit:
+                    raise NotUnderstood("the compressed body is cut short")
+                body = stream.unused_data
         except zlib.error as error:
-            raise NotUnderstood(f"the request body does not decompress: {error}") from error
+            raise NotUnderstood(f"the body does not decompress: {error}") from error
+        return plain
 
     return inflate
 

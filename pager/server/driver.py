@@ -1,23 +1,19 @@
-"""Drives one call from the client to the provider and back: the one place with I/O, and the one broad except.
+"""Drives one call from the client to the provider and back: the one broad except, and it fails open.
 
-Whatever goes wrong on our side, the client's own request goes out. What is ours to do (reading, placing, logging) is
-wrapped in ``_or_none``; what is the client's and the provider's (bytes, status, headers, errors, a broken stream)
-passes as it came.
+Whatever goes wrong on our side, the client's own request goes out. What is ours to do (reading, placing, counting,
+logging) is wrapped in ``_or_none``; what is the client's and the provider's passes as it came (``relay``).
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from time import perf_counter, time
-from typing import Any, NamedTuple, TypeVar
-
-import aiohttp
+from typing import Any, TypeVar
 
 from pager import identity
-from pager.config import Settings
 from pager.dialect import Dialect
 from pager.errors import BadRequest, NotAllowed, NotUnderstood
 from pager.model import Answer, Request
@@ -26,40 +22,12 @@ from pager.server.bodies import ClientLeft, Receive
 from pager.server.estimates import Estimates
 from pager.server.journal import Entry, Incoming, Journal, Outcome
 from pager.server.memory import Memory
-from pager.server.upstream import Body, Upstream, passed_on
+from pager.server.relay import STOPPED, Exchange, Failure, Relay, Scope, Send, refuse, said, streamed, watching
+from pager.server.upstream import Upstream
+from pager.settings import Settings
 
-Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _T = TypeVar("_T")
 log = logging.getLogger("ctxpager")
-
-
-@dataclass(slots=True)
-class Exchange:
-    """One attempt as it goes: what came back so far, and when."""
-
-    started: float
-    status: int = 0
-    headers: list[tuple[bytes, bytes]] | None = None
-    chunks: list[bytes] | None = None
-    first_byte: float = 0.0
-
-    def take(self, chunk: bytes) -> None:
-        """Note a piece of the answer; its bytes only where they are kept for the log."""
-        self.first_byte = self.first_byte or perf_counter()
-        if self.chunks is not None:
-            self.chunks.append(chunk)
-
-    def header(self, name: bytes) -> str:
-        """A header of the response, or empty."""
-        return next((value.decode("latin-1") for key, value in self.headers or () if key.lower() == name), "")
-
-
-class Failure(NamedTuple):
-    """Why an attempt brought no whole answer: how far it came, and what was said."""
-
-    phase: str
-    error: str
 
 
 class Driver:
@@ -69,51 +37,52 @@ class Driver:
         self, settings: Settings, upstream: Upstream, journal: Journal | None, tenants: Mapping[str, str]
     ) -> None:
         self._settings = settings
-        self._upstream = upstream
+        self._relay = Relay(upstream)
         self._journal = journal
         self._tenants = tenants
-        self.estimates = Estimates()
         self._memory = Memory()
         self._limit = settings.max_body_mib * 2**20
         self._loopback = settings.host in {"127.0.0.1", "::1", "localhost"}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.estimates = Estimates()
         self.calls = 0
         self.bypassed = 0
 
     async def call(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """One call on an LLM route."""
-        started = perf_counter()
-        headers = _plain(scope["headers"])
+        exchange = Exchange(keep=self._journal is not None)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             tenant = self._tenant(headers)
             body = await bodies.read(receive, self._limit)
-            plain = self._decoded(body, headers.get("content-encoding", ""))
+            plain, unread = self._decoded(body, headers.get("content-encoding", ""))
         except BadRequest as error:
-            await _refuse(send, dialect, error.status, str(error))
+            await refuse(send, dialect, error.status, str(error))
             return
         except ClientLeft:
             return
         self.calls += 1
         with self._memory as memory:
             memory.passed(len(body))
-            entry = await self._or_none(self._receive(dialect, plain, tenant, headers, scope), self._missed)
-            await self._exchange(dialect, scope, receive, send, body, entry, Exchange(started))
+            path = scope["path"]
+            entry = await self._or_none(self._receive(dialect, plain, unread, tenant, headers, path), self._missed)
+            await self._exchange(dialect, scope, receive, send, body, entry, exchange)
 
     async def forward(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """Any other request: passed on as it comes, without a limit, unread and unlogged."""
         if self._settings.identity.keys:
             try:
-                self._tenant(_plain(scope["headers"]))
+                self._tenant({name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]})
             except BadRequest as error:
-                await _refuse(send, dialect, error.status, str(error))
+                await refuse(send, dialect, error.status, str(error))
                 return
         has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
         sent = asyncio.Event()
-        body = _stream(receive, sent) if has_body else None
+        body = streamed(receive, sent) if has_body else None
         if not has_body:
             sent.set()
         with suppress(ClientLeft):
-            await self._attempt(dialect, scope, _watching(receive, sent), send, body, Exchange(perf_counter()))
+            await self._relay.attempt(dialect, scope, watching(receive, sent), send, body, Exchange(keep=False))
 
     async def _exchange(
         self,
@@ -125,123 +94,79 @@ class Driver:
         entry: Entry | None,
         exchange: Exchange,
     ) -> None:
-        """Send the call on and relay the answer; when the client leaves, let go of the provider at once."""
-        exchange.chunks = [] if entry else None
-        estimate = self.estimates.start(entry) if entry else None
-        failure = await self._attempt(dialect, scope, _watching(receive), send, body, exchange)
-        if entry is not None and estimate is not None:
-            await self._or_none(self._finish(entry, exchange, estimate, failure))
-
-    async def _attempt(
-        self,
-        dialect: Dialect,
-        scope: Scope,
-        watching: AbstractAsyncContextManager[Callable[[], bool]],
-        send: Send,
-        body: Body,
-        exchange: Exchange,
-    ) -> Failure | None:
-        """Relay one request and its answer as long as the client stays; what went wrong, if anything."""
+        """Send the call on and relay the answer; whatever becomes of it is logged."""
+        if entry is None:
+            await self._relay.attempt(dialect, scope, watching(receive), send, body, exchange)
+            return
+        counting = self._task(self.estimates.count(entry))
+        failure: Failure | None = STOPPED
         try:
-            async with watching as left:
-                try:
-                    await self._relay(dialect, scope, send, body, exchange)
-                except asyncio.CancelledError:
-                    if not left():
-                        raise
-                    return Failure("client", "the client closed the connection")
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            await _unreachable(send, dialect, exchange, error)
-            return Failure("stream" if exchange.status else "connect", _said(error))
-        return None
-
-    async def _relay(
-        self,
-        dialect: Dialect,
-        scope: Scope,
-        send: Send,
-        body: Body,
-        exchange: Exchange,
-    ) -> None:
-        path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
-        url = self._upstream.url(dialect.name, path, query)
-        headers = passed_on(scope["headers"])
-        if body is not None and not isinstance(body, bytes):  # aiohttp sets the length of bytes by itself
-            headers += [(name, value) for name, value in scope["headers"] if name == b"content-length"]
-        async with self._upstream.send(scope["method"], url, headers, body, dialect.name) as response:
-            exchange.status = response.status
-            exchange.headers = list(response.raw_headers)
-            await send({"type": "http.response.start", "status": response.status, "headers": _back(response)})
-            async for chunk in response.content.iter_any():
-                exchange.take(chunk)
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            failure = await self._relay.attempt(dialect, scope, watching(receive), send, body, exchange)
+        finally:
+            await self._or_none(self._finish(entry, exchange, counting, failure))
 
     async def _receive(
-        self, dialect: Dialect, body: bytes | None, tenant: str, headers: Mapping[str, str], scope: Scope
+        self, dialect: Dialect, body: bytes, unread: str, tenant: str, headers: Mapping[str, str], path: str
     ) -> Entry | None:
-        """Read and log the call before it goes out."""
-        if self._journal is None or body is None:
+        """Read and log the call before it goes out; what can't be read is logged as one opaque piece."""
+        if self._journal is None:
             return None
-        unread = ""
         try:
-            request = dialect.parse(body)
+            request = _unread(dialect, body) if unread else dialect.parse(body)
         except NotUnderstood as error:
-            unread = str(error)
-            log.warning("passed on unread: %s %s: %s", scope["method"], scope["path"], unread)
+            request, unread = _unread(dialect, body), str(error)
+        if unread:
+            log.warning("passed on unread: %s: %s", path, unread)
             self.bypassed += 1
-            request = _unread(dialect, body)
-        now = self._now(headers)
-        encoding = headers.get("content-encoding", "")
-        return await self._journal.receive(
-            Incoming(dialect, request, tenant, headers, scope["path"], encoding, now, unread)
-        )
+        facts = (headers, path, headers.get("content-encoding", ""), self._now(headers), unread)
+        return await self._journal.receive(Incoming(dialect, request, tenant, *facts))
 
     async def _finish(
-        self, entry: Entry, exchange: Exchange, estimate: int | Awaitable[int], failure: Failure | None
+        self, entry: Entry, exchange: Exchange, counting: "asyncio.Task[int | None]", failure: Failure | None
     ) -> None:
-        """Log what became of the attempt."""
+        """Log what became of the attempt. Waits for nothing, so that it is done even while the proxy is stopped."""
         if self._journal is None:
             return
         outcome = self._outcome(entry, exchange)
-        if failure is None and exchange.status >= 400:
-            failure = Failure("status", _excerpt(outcome.body))
-        answer = Answer() if failure else _read(entry.incoming.dialect, exchange, outcome.body)
-        if not answer.complete:
-            failure = Failure("stream", answer.error or "the stream ended before the answer did")
+        answer, failure = _judged(entry.incoming.dialect, exchange, outcome.body, failure)
         if failure is not None:
             self._journal.failure(entry, failure.phase, failure.error, outcome)
             return
         self._journal.answered(entry, answer)
-        if isinstance(estimate, int):
-            self._log_answer(self._journal, entry, answer, outcome, estimate)
+        counted = counting.done() and not counting.cancelled()
+        estimate = (counting.result() or 0) if counted else 0
+        self._journal.answer(entry, answer, outcome, estimate)
+        if counted:
+            self._learn(entry, answer, estimate)
         else:
-            self._later(self._log_when_counted(self._journal, entry, answer, outcome, estimate))
+            self._task(self._log_count(self._journal, entry, answer, outcome.at, counting))
 
-    async def _log_when_counted(
-        self, journal: Journal, entry: Entry, answer: Answer, outcome: Outcome, estimate: Awaitable[int]
+    async def _log_count(
+        self, journal: Journal, entry: Entry, answer: Answer, at: float, counting: "asyncio.Task[int | None]"
     ) -> None:
-        self._log_answer(journal, entry, answer, outcome, await estimate)
+        estimate = await counting or 0
+        self._learn(entry, answer, estimate)
+        journal.counted(entry, estimate, at)
 
-    def _log_answer(self, journal: Journal, entry: Entry, answer: Answer, outcome: Outcome, estimate: int) -> None:
+    def _learn(self, entry: Entry, answer: Answer, estimate: int) -> None:
         if answer.usage is not None:
             self.estimates.observe(entry.incoming.request.model, estimate, answer.usage.input)
-        journal.answer(entry, answer, outcome, estimate)
 
-    def _later(self, step: Coroutine[Any, Any, None]) -> None:
-        """Do what no answer depends on, after the client has its answer."""
+    def _task(self, step: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T | None]":
+        """Do beside the call what no answer waits for."""
         task = asyncio.create_task(self._or_none(self._held(step)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _held(self, step: Coroutine[Any, Any, None]) -> None:
+    async def _held(self, step: Coroutine[Any, Any, _T]) -> _T:
         """Do a step that holds on to a call's bodies."""
         with self._memory:
-            await step
+            return await step
 
     def warm_up(self) -> None:
         """Load the tokenizer while nobody waits for it."""
-        self._later(self.estimates.warm_up())
+        self._task(self.estimates.warm_up())
 
     async def drain(self) -> None:
         """Wait for the work that was put off."""
@@ -252,7 +177,7 @@ class Driver:
 
     def _outcome(self, entry: Entry, exchange: Exchange) -> Outcome:
         encoding = exchange.header(b"content-encoding")
-        raw = b"".join(exchange.chunks or ())
+        raw = b"".join(exchange.chunks)
         body = _or_raw(raw, encoding, self._limit) if encoding else raw
         first = exchange.first_byte or perf_counter()
         return Outcome(
@@ -265,16 +190,12 @@ class Driver:
             retry_after=exchange.header(b"retry-after") or exchange.header(b"retry-after-ms"),
         )
 
-    def _decoded(self, body: bytes, encoding: str) -> bytes | None:
-        """The body to read, or None where its encoding is beyond us; what is sent on are the client's own bytes."""
-        if not encoding:
-            return body
+    def _decoded(self, body: bytes, encoding: str) -> tuple[bytes, str]:
+        """The body to read, and why it can't be read where it can't; what is sent on are the client's own bytes."""
         try:
-            return bodies.decoded(body, encoding, self._limit)
+            return (bodies.decoded(body, encoding, self._limit) if encoding else body), ""
         except NotUnderstood as error:
-            log.warning("passed on unread and unlogged: %s", error)
-            self.bypassed += 1
-            return None
+            return body, str(error)
 
     def _tenant(self, headers: Mapping[str, str]) -> str:
         settings = self._settings.identity
@@ -288,13 +209,14 @@ class Driver:
     def _now(self, headers: Mapping[str, str]) -> float:
         stated = headers.get("x-pager-now") if self._settings.trust_clock_header else None
         try:
-            return float(stated) if stated else time()
+            moment = float(stated) if stated else math.nan
         except ValueError:
-            return time()
+            moment = math.nan
+        return moment if math.isfinite(moment) else time()
 
     def _missed(self, error: Exception) -> None:
         if self._journal is not None:
-            self._journal.missed(_said(error))
+            self._journal.missed(said(error))
 
     async def _or_none(self, step: Awaitable[_T], and_then: Callable[[Exception], None] = lambda _: None) -> _T | None:
         """The one broad except: whatever fails on our side, the call goes on without it, and loudly so."""
@@ -305,75 +227,6 @@ class Driver:
             log.exception("BYPASSED: a step of ours failed; the call goes on without it")
             and_then(error)
             return None
-
-
-@asynccontextmanager
-async def _watching(receive: Receive, sent: asyncio.Event | None = None) -> AsyncIterator[Callable[[], bool]]:
-    """Cancel the work inside when the client leaves, once its request is ``sent``; what is given tells if it did."""
-    task = asyncio.current_task()
-    left = False
-
-    async def watch() -> None:
-        nonlocal left
-        if sent is not None:
-            await sent.wait()
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        left = True
-        if task is not None:
-            task.cancel()
-
-    watcher = asyncio.create_task(watch())
-    try:
-        yield lambda: left
-    finally:
-        watcher.cancel()
-        if left and task is not None:
-            task.uncancel()
-
-
-async def _stream(receive: Receive, sent: asyncio.Event) -> AsyncIterator[bytes]:
-    """The request's body as it comes; sets ``sent`` at its end."""
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
-        more = message.get("more_body", False)
-        if message.get("body"):
-            yield message["body"]
-    sent.set()
-
-
-def _plain(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-
-
-def _back(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
-    """The response's headers for the client; its length stays, as the bytes do."""
-    kept = passed_on(response.raw_headers)
-    length = [(name, value) for name, value in response.raw_headers if name.lower() == b"content-length"]
-    return [(name.lower(), value) for name, value in kept + length]
-
-
-async def _refuse(send: Send, dialect: Dialect, status: int, message: str) -> None:
-    body = dialect.error(status, f"ctxpager: {message}")
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-async def _unreachable(send: Send, dialect: Dialect, exchange: Exchange, error: Exception) -> None:
-    """Tell the client that the provider can't be reached; a stream that has begun breaks off as the provider's did."""
-    if exchange.status:
-        log.warning("the provider's answer broke off: %s", _said(error))
-        return
-    status = 504 if isinstance(error, TimeoutError) else 502
-    await _refuse(send, dialect, status, f"the provider can't be reached: {_said(error)}")
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def _unread(dialect: Dialect, body: bytes) -> Request:
@@ -394,16 +247,24 @@ def _unread(dialect: Dialect, body: bytes) -> Request:
     )
 
 
-def _read(dialect: Dialect, exchange: Exchange, body: bytes) -> Answer:
-    """What the model said; an answer that can't be read is logged without its facts."""
+def _judged(
+    dialect: Dialect, exchange: Exchange, body: bytes, failure: Failure | None
+) -> tuple[Answer, Failure | None]:
+    """What the model said, and what failed; a whole answer counts even if the client left or the line broke then."""
+    if exchange.status >= 400:
+        return Answer(), failure or Failure("status", body[:500].decode("utf-8", "replace"))
+    if not exchange.status:
+        return Answer(), failure or STOPPED
     if "text/event-stream" in exchange.header(b"content-type"):
         reader = dialect.reader()
         reader.feed(body)
-        return reader.answer()
+        answer = reader.answer()
+        broken = failure or Failure("stream", answer.error or "the stream ended before the answer did")
+        return answer, None if answer.complete else broken
     try:
-        return dialect.read(body)
+        return dialect.read(body), None
     except NotUnderstood as error:
-        return Answer(error=str(error))
+        return Answer(error=str(error)), failure
 
 
 def _or_raw(body: bytes, encoding: str, limit: int) -> bytes:
@@ -411,7 +272,3 @@ def _or_raw(body: bytes, encoding: str, limit: int) -> bytes:
         return bodies.decoded(body, encoding, limit)
     except (NotUnderstood, BadRequest):
         return body
-
-
-def _excerpt(body: bytes) -> str:
-    return body[:500].decode("utf-8", "replace")

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, islice
 from typing import NamedTuple
 
 from pager.events import AnswerFinished
+from pager.model import Message
 from pager.server.journal import Entry
 from pager.store import Stored
 from pager.tokens import Calibration, Counter, Family, family_of
@@ -15,24 +16,30 @@ from pager.tokens import Calibration, Counter, Family, family_of
 PROMPT_MEMBERS = ("tools", "system", "instructions", "functions")
 COUNTS_REMEMBERED = 200_000
 BRANCHES_REMEMBERED = 1_000
-COUNTED_AT_ONCE = 8_192  # bytes of new text; a thread costs more than counting so little
+COUNTED_AT_ONCE = 8_192  # characters; a thread costs more than counting so little
+
+Key = tuple[Family, bytes | str]
 
 
 class _Sums(NamedTuple):
     """The tokens of the first 0, 1, 2, ... messages of a branch's latest prompt."""
 
-    family: str
+    family: Family
     totals: list[int]
 
 
 class Estimates:
-    """Token counts of prompts; what a branch's latest prompt had already is not looked at again."""
+    """Token counts of prompts; what a branch's latest prompt had already is not looked at again.
+
+    Only the event loop touches what is remembered; the thread is given texts and gives back numbers.
+    """
 
     def __init__(self) -> None:
         self._counter = Counter()
-        self._counts: dict[tuple[str, bytes | str], int] = {}
+        self._counts: dict[Key, int] = {}
         self._sums: OrderedDict[tuple[str, int], _Sums] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, "ctxpager-tokens")
+        self._loaded: set[str] = set()
         self.calibration = Calibration()
 
     def recall(self, recent: Iterable[Stored]) -> None:
@@ -49,67 +56,72 @@ class Estimates:
 
     async def warm_up(self) -> None:
         """Load the tokenizer that most models use."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._counter.count, "ctxpager", family_of(""))
+        await self._counted([], family_of(""))
 
-    def start(self, entry: Entry) -> int | Awaitable[int]:
-        """Count a prompt; where much of it is new, in a thread, as the tokenizer works without Python's lock."""
-        request, known = entry.incoming.request, self._known(entry)
-        new = sum(map(len, request.items[len(known) - 1 :])) if len(known) > 1 else len(request.body)
-        if new <= COUNTED_AT_ONCE:
-            return self._count(entry, known)
-        return asyncio.get_running_loop().run_in_executor(self._thread, self._count, entry, known)
-
-    def _count(self, entry: Entry, known: list[int]) -> int:
+    async def count(self, entry: Entry) -> int:
+        """The tokens of a prompt, uncorrected."""
         request, family = entry.incoming.request, family_of(entry.incoming.request.model)
-        new = range(len(known) - 1, len(request.digests))
-        totals = [*known[:-1], *accumulate((self._message(entry, family, at) for at in new), initial=known[-1])]
-        self._remember(entry, _Sums(family.name, totals))
-        return totals[-1] + sum(self._member(entry, family, name) for name in PROMPT_MEMBERS)
+        known = self._known(entry, family)
+        keys: list[Key] = [(family, digest) for digest in request.digests[len(known) - 1 :]]
+        outside = _outside(entry)
+        wanted: dict[Key, Message | str] = {}
+        for at, key in enumerate(keys, len(known) - 1):
+            if key not in self._counts:
+                fresh = entry.fresh.get(request.digests[at])
+                wanted[key] = fresh or entry.incoming.dialect.decode(request.items[at])
+        wanted |= {(family, name): text for name, text in outside if (family, name) not in self._counts}
+        self._remember(dict(zip(wanted, await self._counted(list(wanted.values()), family), strict=True)))
+        found = [self._counts.get(key, 0) for key in keys]
+        totals = [*known[:-1], *accumulate(found, initial=known[-1])]
+        self._keep(entry, _Sums(family, totals))
+        return totals[-1] + sum(self._counts.get((family, name), 0) for name, _ in outside)
 
-    def _known(self, entry: Entry) -> list[int]:
+    def _known(self, entry: Entry, family: Family) -> list[int]:
         """The totals of what this prompt has in common with its parent's; just 0 where they are not known."""
-        parent, keep = entry.placement.parent, entry.recipe.keep
+        parent = entry.placement.parent
         sums = self._sums.get((entry.session.id, parent.number)) if parent else None
-        if sums is None or sums.family != family_of(entry.incoming.request.model).name:
-            return [0]
-        return sums.totals[: keep + 1]
+        return sums.totals[: entry.recipe.keep + 1] if sums and sums.family == family else [0]
 
-    def _remember(self, entry: Entry, sums: _Sums) -> None:
+    async def _counted(self, pieces: list[Message | str], family: Family) -> list[int]:
+        """The tokens of each piece; in a thread where there is much of it, or the tokenizer is yet to be loaded."""
+        if sum(map(_size, pieces)) <= COUNTED_AT_ONCE and family.vocabulary in self._loaded:
+            return self._work(pieces, family)
+        counts = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, pieces, family)
+        self._loaded.add(family.vocabulary)
+        return counts
+
+    def _work(self, pieces: list[Message | str], family: Family) -> list[int]:
+        self._counter.count("ctxpager", family)  # loads the tokenizer, even if there is nothing to count
+        return [
+            self._counter.count(piece, family) if isinstance(piece, str) else self._counter.count_message(piece, family)
+            for piece in pieces
+        ]
+
+    def _remember(self, counts: dict[Key, int]) -> None:
+        if len(self._counts) + len(counts) > COUNTS_REMEMBERED:
+            for old in list(islice(self._counts, len(self._counts) // 2)):
+                del self._counts[old]
+        self._counts |= counts
+
+    def _keep(self, entry: Entry, sums: _Sums) -> None:
         spot = (entry.session.id, entry.placement.branch.number)
         self._sums[spot] = sums
         self._sums.move_to_end(spot)
         if len(self._sums) > BRANCHES_REMEMBERED:
             self._sums.popitem(last=False)
 
-    def _message(self, entry: Entry, family: Family, at: int) -> int:
-        incoming = entry.incoming
-        digest = incoming.request.digests[at]
 
-        def count() -> int:
-            message = entry.fresh.get(digest) or incoming.dialect.decode(incoming.request.items[at])
-            return self._counter.count_message(message, family)
+def _size(piece: Message | str) -> int:
+    return len(piece) if isinstance(piece, str) else sum(len(block.text) for block in piece.blocks)
 
-        return self._remembered(family, digest, count)
 
-    def _member(self, entry: Entry, family: Family, name: str) -> int:
-        """The tokens of a part of the prompt that stands outside the messages."""
-        request = entry.incoming.request
+def _outside(entry: Entry) -> list[tuple[str, str]]:
+    """The parts of the prompt that stand outside the messages, each by its digest or, where it is short, by itself."""
+    request = entry.incoming.request
+    found = []
+    for name in PROMPT_MEMBERS:
         span = request.members.get(name)
-        if span is None:
-            return 0
-
-        def count() -> int:
-            return self._counter.count(request.body[span.start : span.end].decode("utf-8", "replace"), family)
-
-        digest = entry.recipe.values.get(name)
-        return self._remembered(family, digest, count) if digest else count()
-
-    def _remembered(self, family: Family, digest: bytes | str, count: Callable[[], int]) -> int:
-        key = (family.name, digest)
-        known = self._counts.get(key)
-        if known is None:
-            if len(self._counts) >= COUNTS_REMEMBERED:
-                for old in list(islice(self._counts, COUNTS_REMEMBERED // 2)):
-                    self._counts.pop(old, None)
-            known = self._counts[key] = count()
-        return known
+        if span is not None:
+            text = request.body[span.start : span.end].decode("utf-8", "replace")
+            found.append((entry.recipe.values.get(name, text), text))
+    return found

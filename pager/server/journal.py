@@ -6,6 +6,7 @@ carry on without a log.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -16,13 +17,14 @@ import orjson
 
 from pager import sessions
 from pager.dialect import Dialect
-from pager.errors import StoreCorrupt
+from pager.errors import StoreConflict, StoreCorrupt
 from pager.events import (
     AnswerFinished,
     AttemptFailed,
     Bypassed,
     CallReceived,
     Event,
+    PromptCounted,
     SessionOpened,
     Tokens,
     ToolCalled,
@@ -51,6 +53,8 @@ LOGGED_HEADERS = (
 )
 BLOBS_REMEMBERED = 200_000
 MESSAGES_REMEMBERED = 100_000
+TRIES = 3  # how often a call is placed again when its session went on without us
+BACKLOG = 1_000  # outcomes of calls kept while the log can't be written
 SESSIONS_LOADED = 2  # candidates read from the store when a call names none: by its tool calls, by its history
 log = logging.getLogger("ctxpager.log")
 
@@ -109,8 +113,10 @@ class Journal:
         self._seen = Seen(MESSAGES_REMEMBERED)
         self._stored: set[bytes] = set()
         self._pending: set[Future[int]] = set()
+        self._backlog: deque[Batch] = deque(maxlen=BACKLOG)
         self._missed = 0
         self._missed_why = ""
+        self.healthy = True
         self.failures = 0
         self.last_failure = ""
 
@@ -124,12 +130,21 @@ class Journal:
         messages, fresh = self._seen.read(incoming.dialect, incoming.request)
         key = session_key(incoming.headers, incoming.request.session_hints)
         past = history(incoming.request, messages, key)
-        session = self._registry.find(incoming.tenant, key, past)
-        if session is None:
-            await self._load(incoming.tenant, key, past)
+        for tries_left in range(TRIES, -1, -1):
             session = self._registry.find(incoming.tenant, key, past)
-        entry, batch = self._place(incoming, key, past, session, fresh)
-        await self._append(batch)
+            if session is None:
+                await self._load(incoming.tenant, key, past)
+                session = self._registry.find(incoming.tenant, key, past)
+            entry, batch = self._place(incoming, key, past, session, fresh)
+            try:
+                await self._append(batch)
+            except StoreConflict:  # the session went on without us: place the call on what the log has now
+                self._registry.drop(entry.session.id)
+                if not tries_left:
+                    raise
+            else:
+                break
+        self._write_backlog()
         return entry
 
     def answered(self, entry: Entry, answer: Answer) -> None:
@@ -139,8 +154,14 @@ class Journal:
         entry.session.answered(placement.branch.number, placement.call, answer.id, ids)
         self._registry.claim(entry.session, _marks_of_answer(entry, answer))
 
+    def counted(self, entry: Entry, estimate: int, at: float) -> None:
+        """Log our own count of a prompt that was still being counted when its answer was logged."""
+        spot, attempt = entry.spot, entry.placement.attempt
+        event = PromptCounted(branch=spot.branch, call=spot.call, attempt=attempt, estimate=estimate)
+        self._append_later(Batch(spot.session, at, [event], urgent=False))
+
     def answer(self, entry: Entry, answer: Answer, outcome: Outcome, estimate: int) -> None:
-        """Log a whole answer and the tool calls in it; ``estimate`` is our own count of the prompt."""
+        """Log a whole answer and the tool calls in it; ``estimate`` is our own count of the prompt, 0 if unknown."""
         placement, body = entry.placement, sha256(outcome.body)
         blobs = {body.digest(): outcome.body}
         events: list[Event] = [
@@ -205,25 +226,32 @@ class Journal:
         self._registry.note(session, past)
         events = _call_events(entry, past, opened=found is None)
         if self._missed:
-            detail = f"{self._missed} calls before this one went out unlogged, the last because of: {self._missed_why}"
+            detail = f"{self._missed} calls or answers before this went unlogged, last for: {self._missed_why}"
             events.append(Bypassed("not_logged", detail))
             self._missed = 0
-        sessions.received(placement, past, incoming.request.digests, recipe.body)
-        return entry, Batch(session.id, incoming.at, events, blobs, session.tenant, marks)
+        sessions.received(session, placement, past, incoming.request.digests, recipe.body)
+        after, session.head = session.head, _moved_on(session.head, entry)
+        batch = Batch(session.id, incoming.at, events, blobs, session.tenant, marks, after=after, head=session.head)
+        return entry, batch
 
     def _take_apart(self, request: Request, placement: Placement) -> tuple[Recipe, dict[bytes, bytes]]:
         keep = shared_messages(placement.parent, request.digests) if placement.parent else 0
         return take_apart(request, keep)
 
+    def _write_backlog(self) -> None:
+        """Write what could not be written before, now that the log can be written again."""
+        while self._backlog:
+            self._append_later(self._backlog.popleft())
+
     def missed(self, why: str) -> None:
-        """A call went out unlogged: say so in the log as soon as it can be written again."""
+        """A call or its outcome went unlogged: say so in the log as soon as it can be written again."""
         self._missed += 1
         self._missed_why = why
 
     async def drain(self) -> None:
         """Wait until everything is written, or has failed."""
-        while self._pending:
-            await asyncio.wait([asyncio.wrap_future(future) for future in self._pending])
+        while pending := tuple(self._pending):  # the store's thread takes from it
+            await asyncio.wait([asyncio.wrap_future(future) for future in pending])
             await asyncio.sleep(0)
 
     def _append(self, batch: Batch) -> Awaitable[int]:
@@ -236,24 +264,35 @@ class Journal:
         future = self._store.append(replace(batch, blobs=new))
         self._pending.add(future)
         loop = asyncio.get_running_loop()
-        future.add_done_callback(lambda done: self._appended(done, batch.session, new.keys(), loop))
+        future.add_done_callback(lambda done: self._appended(done, batch, new.keys(), loop))
         return future
 
     def _appended(
-        self, done: Future[int], session: str, blobs: Collection[bytes], loop: asyncio.AbstractEventLoop
+        self, done: Future[int], batch: Batch, blobs: Collection[bytes], loop: asyncio.AbstractEventLoop
     ) -> None:
         """Note what is stored now; called by the store's thread, so that a success wakes nobody who does not wait."""
         self._pending.discard(done)
         error = done.exception()
         if error is None:
             self._stored.update(blobs)
-        else:
-            loop.call_soon_threadsafe(self._failed, error, session)
+            self.healthy = True
+        elif not isinstance(error, StoreConflict):
+            loop.call_soon_threadsafe(self._failed, error, batch)
 
-    def _failed(self, error: BaseException, session: str) -> None:
-        """Drop what memory knew of a session whose log has a gap now: it is read again from what the log has."""
+    def _failed(self, error: BaseException, batch: Batch) -> None:
+        """Drop what memory knew of a session whose log has a gap now: it is read again from what the log has.
+
+        What became of a call is kept and written later; a call itself is not, as the calls after it build on it.
+        """
+        session = batch.session
         self._stored.clear()
-        self._registry.drop(session)
+        self.healthy = False
+        if batch.after is not None:
+            self._registry.drop(session)
+        elif len(self._backlog) < BACKLOG:
+            self._backlog.append(batch)
+        else:
+            self.missed(f"the outcome of a call: {error}")
         self.failures += 1
         self.last_failure = str(error)
         log.error("NOT LOGGED: %s (session %s; %d writes failed so far)", error, session, self.failures)
@@ -268,10 +307,13 @@ class Journal:
         """The sessions that own these marks, each with the first mark that led to it."""
         places = self._store.find(tenant, marks)
         owners = {places[mark].session: mark for mark in reversed(marks) if mark in places}
-        return [
-            (sessions.fold(owner, self._store.events(owner), self._norms), mark)
-            for owner, mark in islice(reversed(owners.items()), SESSIONS_LOADED)
-        ]
+        return [(self._fold(owner), mark) for owner, mark in islice(reversed(owners.items()), SESSIONS_LOADED)]
+
+    def _fold(self, session: str) -> Session:
+        head = self._store.head(session)  # first: what comes in while we read makes the next append a conflict
+        rebuilt = sessions.fold(session, self._store.events(session), self._norms)
+        rebuilt.head = head
+        return rebuilt
 
     def _norms(self, dialect: str, digests: Sequence[bytes]) -> list[bytes]:
         return self._seen.norms(self._load_dialect(dialect), digests, self._fetch)
@@ -281,6 +323,12 @@ class Journal:
         if blob is None:
             raise StoreCorrupt(f"the log refers to content {digest.hex()} that it does not hold; run `ctxpager check`")
         return blob
+
+
+def _moved_on(head: bytes, entry: Entry) -> bytes:
+    """The hash over all calls of a session, with this one."""
+    _, branch, call = entry.spot
+    return sha256(head + f"{branch} {call} {entry.placement.attempt} {entry.recipe.body}".encode()).digest()[:16]
 
 
 def _call_events(entry: Entry, past: History, *, opened: bool) -> list[Event]:

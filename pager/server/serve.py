@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 
 import uvicorn
 
@@ -17,6 +18,7 @@ from pager.settings import Settings
 from pager.store import Store
 from pager.stores import open_store
 
+GRACE = 10  # seconds that calls under way have to end when the proxy is stopped
 ANSWERS_RECALLED = 500  # newest answers in the log from which the token counts' corrections are learned again
 log = logging.getLogger("ctxpager")
 
@@ -28,15 +30,24 @@ def build(settings: Settings, env: Mapping[str, str]) -> App:
     upstream = Upstream(settings.upstream, env)
     tenants = _tenants(settings, env)
     driver = Driver(settings, upstream, journal, tenants)
-    if store is not None:
-        driver.estimates.recall(store.recent("AnswerFinished", ANSWERS_RECALLED))
+    _recall(driver, store)
 
     async def stop() -> None:
-        await driver.drain()
-        if store is not None:
-            await asyncio.to_thread(store.close)
+        try:
+            await driver.drain()
+        finally:
+            if store is not None:
+                await asyncio.to_thread(store.close)
 
     return App(driver, [dialects.load(name) for name in dialects.names()], upstream, journal, stop)
+
+
+def _recall(driver: Driver, store: Store | None) -> None:
+    """Learn again what the log teaches; a log that is damaged there teaches nothing, and the proxy serves."""
+    try:
+        driver.estimates.recall(store.recent("AnswerFinished", ANSWERS_RECALLED) if store else ())
+    except StoreError as error:
+        log.error("the log can't be read, run `ctxpager check`: %s", error)  # noqa: TRY400 - the reason is in the message
 
 
 def _tenants(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
@@ -57,8 +68,8 @@ def _tenants(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
 def run(settings: Settings, env: Mapping[str, str]) -> int:
     """Serve until stopped; the exit status."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
-    for noisy in ("uvicorn.error", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    logging.getLogger("uvicorn.error").addFilter(_worth_telling)
     config = uvicorn.Config(
         build(settings, env),
         host=settings.host,
@@ -73,11 +84,19 @@ def run(settings: Settings, env: Mapping[str, str]) -> int:
         server_header=False,
         date_header=False,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=30,
+        timeout_graceful_shutdown=GRACE,
     )
     server = _Server(config)
-    server.run()
+    with suppress(KeyboardInterrupt):
+        server.run()
     return 0 if server.started else 1
+
+
+def _worth_telling(record: logging.LogRecord) -> bool:
+    """Leave out what uvicorn says of streams that break off as the provider's did, and of its own coming and going."""
+    cancelled = bool(record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+    broken_off = "without completing response" in record.getMessage()
+    return record.levelno >= logging.ERROR and not broken_off and not cancelled
 
 
 class _Server(uvicorn.Server):
@@ -87,11 +106,18 @@ class _Server(uvicorn.Server):
         try:
             await super().startup(sockets=sockets)  # type: ignore[arg-type]
         except SystemExit:
-            print(f"ctxpager can't listen on {self.config.host}:{self.config.port}", file=sys.stderr)  # noqa: T201
+            where = f"{self.config.host}:{self.config.port}"
+            print(f"ctxpager can't listen on {where}: the reason stands above", file=sys.stderr)  # noqa: T201
             raise
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
             print(_greeting(self.config.host, port), flush=True)  # noqa: T201
+
+    async def shutdown(self, sockets: object = None) -> None:
+        under_way = len(self.server_state.tasks)
+        if under_way:
+            log.warning("stopping: %d calls under way have %d s to end", under_way, GRACE)
+        await super().shutdown(sockets=sockets)  # type: ignore[arg-type]
 
 
 def _greeting(host: str, port: int) -> str:

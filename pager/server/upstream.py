@@ -112,6 +112,7 @@ class Upstream:
     def url(self, dialect: str, path: str, query: str) -> URL:
         """Where a path of ours is at the provider; the client's base URL may or may not have had its ``/v1``."""
         base = self._settings.base(dialect)
+        path = path if path.startswith("/") else "/"  # OPTIONS * asks about the host
         if path == "/v1" or path.startswith("/v1/"):
             path = path[3:]
         elif path.split("/")[1] not in RESOURCES:

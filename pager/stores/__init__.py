@@ -17,9 +17,14 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
-def open_store(name: str, where: Path) -> Store:
-    """Open the store of this name in a folder; raises StoreError if it can't be opened."""
+def expect_known(name: str) -> None:
+    """Raise ConfigError unless there is a store of this name."""
     if name not in names():
         raise ConfigError(f"there is no store named {name!r}; there are: {', '.join(names())}")
+
+
+def open_store(name: str, where: Path) -> Store:
+    """Open the store of this name in a folder; raises StoreError if it can't be opened."""
+    expect_known(name)
     store: Store = importlib.import_module(f"{__name__}.{name}").Store.open(where)
     return store

@@ -39,6 +39,7 @@ _SCHEMA = (
     """CREATE TABLE marks (
         tenant TEXT NOT NULL, mark BLOB NOT NULL, session TEXT NOT NULL, branch INTEGER NOT NULL,
         call INTEGER NOT NULL, PRIMARY KEY (tenant, mark)) WITHOUT ROWID""",
+    "CREATE TABLE sessions (session TEXT PRIMARY KEY, head BLOB NOT NULL) WITHOUT ROWID",
     """CREATE TABLE lost_events (
         seq INTEGER PRIMARY KEY, session, at, version, kind, data, reason TEXT NOT NULL)""",
     """CREATE TABLE lost_blobs (

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import msgspec
 import zstandard
 
-from pager.errors import StoreError
+from pager.errors import StoreConflict, StoreError
 from pager.events import SCHEMA_VERSION, encode
-from pager.store import Batch
+from pager.store import Batch, conflict
 from pager.stores._blobs import LEVEL, pack
 from pager.stores._sqlite_file import WAL_BYTES, FolderLock, explained, open_writer, primary_code, telling, transaction
 
@@ -31,6 +31,8 @@ _PAGE = 4096
 _LAST_SEQ = """SELECT max(ifnull((SELECT max(seq) FROM events), 0), ifnull((SELECT max(seq) FROM lost_events), 0))"""
 _ADD_EVENT = "INSERT INTO events (seq, session, at, version, kind, data) VALUES (?, ?, ?, ?, ?, ?)"
 _ADD_BLOB = "INSERT OR IGNORE INTO blobs (digest, size, codec, data) VALUES (?, ?, ?, ?)"
+_FIRST_CALL = "INSERT OR IGNORE INTO sessions (head, session) VALUES (?, ?)"
+_NEXT_CALL = "UPDATE sessions SET head = ? WHERE session = ? AND head = ?"
 _SET_MARK = """INSERT INTO marks (tenant, mark, session, branch, call) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET session = excluded.session, branch = excluded.branch, call = excluded.call"""
 
@@ -139,16 +141,34 @@ class Writer:
                     job.future.set_exception(_said(error, self._path))
         else:
             for job, seq in zip(jobs, seqs, strict=True):
-                job.future.set_result(seq)
+                if isinstance(seq, StoreConflict):
+                    job.future.set_exception(seq)
+                else:
+                    job.future.set_result(seq)
 
-    def _commit(self, batches: Sequence[Batch]) -> list[int]:
-        """The last sequence number of each batch, all of them durable."""
+    def _commit(self, batches: Sequence[Batch]) -> list[int | StoreConflict]:
+        """The last sequence number of each batch, all of them durable, or why one was left out."""
         with self._lock:
             connection = self._sound_connection()
             with transaction(connection):
                 self._pages_in_wal += 2
                 last = connection.execute(_LAST_SEQ).fetchone()[0]
-                return [last := self._add(connection, batch, last) for batch in batches]
+                seqs: list[int | StoreConflict] = []
+                for batch in batches:
+                    if not self._in_turn(connection, batch):
+                        seqs.append(StoreConflict(conflict(batch.session)))
+                        continue
+                    last = self._add(connection, batch, last)
+                    seqs.append(last)
+                return seqs
+
+    def _in_turn(self, connection: sqlite3.Connection, batch: Batch) -> bool:
+        """Whether the session stands where the batch builds on it; moves it on."""
+        if batch.after is None:
+            return True
+        if not batch.after:
+            return connection.execute(_FIRST_CALL, (batch.head, batch.session)).rowcount == 1
+        return connection.execute(_NEXT_CALL, (batch.head, batch.session, batch.after)).rowcount == 1
 
     def _add(self, connection: sqlite3.Connection, batch: Batch, last: int) -> int:
         session, at = batch.session, batch.at

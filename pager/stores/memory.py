@@ -9,9 +9,9 @@ from typing import ClassVar, NamedTuple, Self
 
 import msgspec
 
-from pager.errors import StoreCorrupt, StoreError
+from pager.errors import StoreConflict, StoreCorrupt, StoreError
 from pager.events import decode, encode
-from pager.store import Batch, Check, Place, Stored
+from pager.store import Batch, Check, Place, Stored, conflict
 from pager.stores._references import digest_of, references
 
 
@@ -34,6 +34,7 @@ class Store:
         self._rows: list[_Row] = []
         self._blobs: dict[bytes, bytes] = {}
         self._marks: dict[tuple[str, bytes], Place] = {}
+        self._heads: dict[str, bytes] = {}
         self._open = True
 
     @classmethod
@@ -76,6 +77,11 @@ class Store:
                 found.append(_stored(position, self._rows[position - 1]))
         return found
 
+    def head(self, session: str) -> bytes:
+        """Where the session stands."""
+        self._expect_open()
+        return self._heads.get(session, b"")
+
     def blob(self, digest: bytes) -> bytes | None:
         """The content with this digest, or None; raises StoreCorrupt if it is not what was stored."""
         self._expect_open()
@@ -110,6 +116,10 @@ class Store:
     def _add(self, rows: list[_Row], batch: Batch) -> int:
         with self._lock:
             self._expect_open()
+            if batch.after is not None:
+                if self._heads.get(batch.session, b"") != batch.after:
+                    raise StoreConflict(conflict(batch.session))
+                self._heads[batch.session] = batch.head
             for digest, content in batch.blobs.items():
                 self._blobs.setdefault(digest, bytes(content))
             self._marks.update({(batch.tenant, mark): place for mark, place in batch.marks.items()})

@@ -30,6 +30,7 @@ _OF_SESSION = f"{_COLUMNS} WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
 _RECENT = f"{_COLUMNS} WHERE kind = ? AND {NOT_EVERY_CALL} ORDER BY seq DESC LIMIT ?"
 _RECENT_CALLS = f"{_COLUMNS} WHERE kind = ? ORDER BY seq DESC LIMIT ?"
 _BLOB = "SELECT size, codec, data FROM blobs WHERE digest = ?"
+_HEAD = "SELECT head FROM sessions WHERE session = ?"
 _MARKS = "SELECT mark, session, branch, call FROM marks WHERE tenant = ? AND mark IN"
 
 
@@ -62,6 +63,10 @@ class Store:
         """The newest events of one kind, newest first."""
         query = _RECENT_CALLS if kind == "CallReceived" else _RECENT
         return [_stored(row) for row in self._rows(query, (kind, max(limit, 0)))]
+
+    def head(self, session: str) -> bytes:
+        """Where the session stands."""
+        return b"".join(row[0] for row in self._rows(_HEAD, (session,)))
 
     def blob(self, digest: bytes) -> bytes | None:
         """The content with this digest, or None; raises StoreCorrupt if it is not what was stored."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pager.errors import ConfigError, StoreCorrupt, StoreError
+from pager.errors import ConfigError, StoreConflict, StoreCorrupt, StoreError
 from pager.events import AnswerFinished, BranchOpened, Bypassed, CallReceived, Cut, SessionOpened, ToolCalled
 from pager.store import Batch, Place
 from pager.stores import names, open_store
@@ -173,6 +173,31 @@ def test_thousands_of_marks_are_found_at_once(store):
     append(store, tenant="t", marks=marks)
     assert store.find("t", [*marks, b"unknown"]) == marks
     assert store.find("t", []) == {}
+
+
+def test_a_batch_that_builds_on_something_else_is_refused_whole(store):
+    assert store.head("s") == b""
+    append(store, note("one"), after=b"", head=b"h1")
+    content, place = b"of the refused one", {b"mark": Place("s", 0, 1)}
+    for after in (b"", b"h0", b"h2"):
+        with pytest.raises(StoreConflict, match="session s"):
+            append(store, note("two"), after=after, head=b"h2", blobs={digest(content): content}, marks=place)
+    assert store.head("s") == b"h1"
+    assert store.blob(digest(content)) is None
+    assert store.find("", [b"mark"]) == {}
+    append(store, note("two"), after=b"h1", head=b"h2")
+    append(store, note("anyone may say this"))
+    assert store.head("s") == b"h2"
+    assert store.head("other") == b""
+    assert texts(store.events()) == ["one", "two", "anyone may say this"]
+
+
+def test_of_many_that_race_to_build_on_the_same_call_one_wins(store):
+    futures = [store.append(Batch("s", 1.0, [note(str(n))], after=b"", head=bytes([n]))) for n in range(20)]
+    won = [number for number, future in enumerate(futures) if future.exception(30) is None]
+    assert len(won) == 1
+    assert store.head("s") == bytes(won)
+    assert texts(store.events()) == [str(won[0])]
 
 
 def test_an_empty_batch_gives_the_number_of_the_event_before_it(store):

@@ -44,7 +44,14 @@ def test_a_wrong_setting_ends_the_command_with_what_is_wrong(arguments, said, ca
     assert all(word in told for word in said), told
 
 
+def test_check_of_a_folder_that_is_not_there_makes_none(tmp_path, capsys):
+    assert cli.main(["check", "--data-dir", str(tmp_path / "typo")]) == 2
+    assert "typo" in capsys.readouterr().err
+    assert not (tmp_path / "typo").exists()
+
+
 def test_check_of_an_empty_log_is_clean(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
     assert cli.main(["check", "--data-dir", str(tmp_path / "data")]) == 0
     assert "0 events, 0 blobs, clean" in capsys.readouterr().out
 
@@ -58,6 +65,23 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path, capfd):
             cli.main(["serve", "--port", str(port), "--data-dir", str(tmp_path / "data")])
     assert ended.value.code != 0
     assert f"can't listen on 127.0.0.1:{port}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["serve", "config", "check"])
+@pytest.mark.parametrize(
+    ("written", "key"),
+    [
+        ('policy = "keep_al"', "policy"),
+        ('store = "oracle"', "store"),
+        ('prices = "nonsense"', "prices"),
+        ("[models]\nx = { windw = 3 }", "models"),
+    ],
+)
+def test_a_wrong_name_in_the_file_is_told_with_the_file_and_the_key(tmp_path, capsys, command, written, key):
+    (tmp_path / "ctxpager.toml").write_text(written)
+    assert cli.main([command]) == 2
+    told = capsys.readouterr().err
+    assert f"{tmp_path / 'ctxpager.toml'}: {key}: " in told
 
 
 def test_help_names_every_command(capsys):

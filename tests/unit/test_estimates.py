@@ -33,8 +33,7 @@ class Counted:
         async def play():
             body = json.dumps({"model": model, "messages": messages, "tools": tools}).encode()
             entry = await self.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers or {}, "/", "", 1.0))
-            estimate = self.estimates.start(entry)
-            return estimate if isinstance(estimate, int) else await estimate
+            return await self.estimates.count(entry)
 
         return asyncio.run(play())
 

@@ -229,3 +229,95 @@ def test_a_failed_attempt_is_logged_with_its_number_status_and_retry_after(proxy
     (failed,) = events(proxy, AttemptFailed)
     assert (failed.attempt, failed.status, failed.retry_after, failed.phase) == (1, 429, "7", "status")
     assert proxy.store.blob(bytes.fromhex(failed.body)) == b'{"error": {}}'
+
+
+class Slow:
+    """A store whose writes wait until they are let go, each with its own fate."""
+
+    def __init__(self, store):
+        self.store, self.waiting = store, []
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    def append(self, batch):
+        future = Future()
+        future.set_running_or_notify_cancel()
+        self.waiting.append((batch, future))
+        return future
+
+    def let_go(self, *fates):
+        for fate in fates:
+            batch, future = self.waiting.pop(0)
+            if not fate:
+                future.set_exception(StoreError("no space left on device"))
+                continue
+            try:
+                future.set_result(self.store.append(batch).result())
+            except StoreError as error:
+                future.set_exception(error)
+
+
+async def until(true):
+    for _ in range(2000):
+        if true():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never came to that")
+
+
+@pytest.mark.parametrize("headers", [{"x-session-id": "s"}, {}], ids=["named", "found by lineage"])
+@pytest.mark.parametrize("second", ["the same again", "another branch", "the next call"])
+def test_a_call_placed_on_one_that_is_lost_is_placed_anew(headers, second):
+    inner = open_store("memory", Path())
+    store = Slow(inner)
+    journal = Journal(store, dialects.load, 10)
+    messages = {
+        "the same again": [user("one")],
+        "another branch": [user("two")],
+        "the next call": [user("one"), {"role": "assistant", "content": "ok"}, user("more")],
+    }
+
+    async def send(some):
+        body = json.dumps({"model": "m", "messages": some}).encode()
+        return await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
+
+    async def play():
+        first = asyncio.create_task(send([user("one")]))
+        await until(lambda: len(store.waiting) == 1)
+        later = asyncio.create_task(send(messages[second]))
+        await until(lambda: len(store.waiting) == 2)
+        store.let_go(False, True)
+        while not later.done():
+            await asyncio.sleep(0.001)
+            store.let_go(*[True] * len(store.waiting))
+        with pytest.raises(StoreError, match="no space"):
+            await first
+        return (await later).placement
+
+    placed = asyncio.run(play())
+    assert (placed.branch.number, placed.call, placed.attempt) == (0, 1, 1)
+    assert check(inner, repair=False).problems == ()
+    assert [type(row.event) for row in inner.events()][:3] == [SessionOpened, BranchOpened, CallReceived]
+
+
+def test_an_answer_that_could_not_be_written_is_written_later():
+    store = Breaking(open_store("memory", Path()))
+    proxy = Proxy(store)
+
+    async def play():
+        body = json.dumps({"model": "m", "messages": [user("x")]}).encode()
+        entry = await proxy.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+        store.broken = True
+        proxy.journal.answered(entry, SAID)
+        proxy.journal.answer(entry, SAID, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
+        await asyncio.sleep(0.01)
+        assert not proxy.journal.healthy
+        store.broken = False
+        body = json.dumps({"model": "m", "messages": [user("y")]}).encode()
+        await proxy.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+        await proxy.journal.drain()
+
+    asyncio.run(play())
+    assert [event.finish for event in events(proxy, AnswerFinished)] == ["stop"]
+    assert proxy.journal.healthy

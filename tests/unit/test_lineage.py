@@ -31,7 +31,7 @@ class Told:
     def call(self, *messages, key=KEY, answer_id="", issues=(), **facts):
         past = history(request(**facts), list(messages), key)
         spot = place(self.session, past)
-        received(spot, past, past.norms, body=past.mark.hex())
+        received(self.session, spot, past, past.norms, body=past.mark.hex())
         self.session.answered(spot.branch.number, spot.call, answer_id, issues)
         opened = spot.opened and (spot.opened.reason, spot.opened.parent, spot.opened.fork_call)
         return (spot.branch.number, spot.call, spot.attempt), opened
@@ -165,3 +165,23 @@ def test_the_marks_of_a_long_history_hold_the_mark_of_every_beginning():
     beginnings = [history(request(), messages[: length + 1], None).mark for length in range(150)]
     assert sorted(marks) == sorted(beginnings)
     assert marks[0] == beginnings[-1]
+
+
+def test_a_session_with_very_many_branches_still_finds_each_of_them():
+    told = Told()
+    starts = [(SYSTEM, said("user", f"job {number}")) for number in range(300)]
+    for start in starts:
+        told.call(*start)
+    for number, start in enumerate(starts):
+        assert told.call(*start, ANSWER, AGAIN) == ((number, 2, 1), None)
+        assert told.call(*start, ANSWER, AGAIN)[0] == (number, 2, 2)
+    assert len(told.session.tips) == 300
+
+
+def test_a_fork_of_a_fork_keeps_the_depth_of_the_calls_it_shares():
+    told = Told()
+    told.call(SYSTEM, TASK)
+    told.call(SYSTEM, TASK, DOING, DONE)
+    told.call(SYSTEM, TASK, DOING, DONE, ANSWER, said("user", "a"))
+    assert told.call(SYSTEM, TASK, DOING, DONE, ANSWER, said("user", "b")) == ((1, 3, 1), ("fork", 0, 2))
+    assert told.call(SYSTEM, TASK, DOING, DONE, ANSWER, said("user", "c")) == ((2, 3, 1), ("fork", 1, 2))

@@ -108,3 +108,11 @@ def test_many_sessions_that_open_alike_do_not_crowd_the_probes():
     for number in range(500):
         memory.split(body([{"c": LONG}, {"c": number}, {"c": 3}]))
     assert sum(map(len, memory._groups.values())) <= (prefixes.ALIKE + 1) * len(prefixes.STEPS_BACK)
+
+
+def test_bodies_with_the_same_probes_can_be_dropped_in_any_order():
+    memory, tail = Prefixes("messages"), "the same end of both, longer than a probe is, to be sure of it"
+    alike = [[{"c": LONG}, {"c": middle * 40}, {"c": tail}, {"c": tail}] for middle in "ab"]
+    for history in (*alike, *alike):
+        same_as_fresh(memory, body(history))
+        same_as_fresh(memory, body([*history, {"c": LONG}]))

@@ -1,0 +1,162 @@
+"""Relays one request to the provider and its answer back, chunk by chunk, for as long as the client stays."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from pager.dialect import Dialect
+from pager.server.bodies import ClientLeft, Receive
+from pager.server.upstream import Body, Upstream, passed_on
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Watching = AbstractAsyncContextManager[Callable[[], bool]]
+STATUSES = range(100, 600)  # what HTTP allows; a server can't pass on any other
+log = logging.getLogger("ctxpager")
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One attempt as it goes: what came back so far, and when; the bytes only where they are kept for the log."""
+
+    keep: bool
+    started: float = field(default_factory=perf_counter)
+    status: int = 0
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    chunks: list[bytes] = field(default_factory=list)
+    first_byte: float = 0.0
+
+    def take(self, chunk: bytes) -> None:
+        """Note a piece of the answer."""
+        self.first_byte = self.first_byte or perf_counter()
+        if self.keep:
+            self.chunks.append(chunk)
+
+    def header(self, name: bytes) -> str:
+        """A header of the response, or empty."""
+        return next((value.decode("latin-1") for key, value in self.headers if key.lower() == name), "")
+
+
+class Failure(NamedTuple):
+    """Why an attempt brought no whole answer: how far it came, and what was said."""
+
+    phase: str
+    error: str
+
+
+STOPPED = Failure("proxy", "the proxy was stopped, or failed, before the answer was whole")
+
+
+class Relay:
+    """Carries requests to the provider and answers back."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+
+    async def attempt(
+        self, dialect: Dialect, scope: Scope, watching: Watching, send: Send, body: Body, exchange: Exchange
+    ) -> Failure | None:
+        """Relay one request and its answer; what went wrong, if anything. A client that leaves lets go of both."""
+        try:
+            async with watching as left:
+                try:
+                    await self._relay(dialect, scope, send, body, exchange)
+                except asyncio.CancelledError:
+                    if not left():
+                        raise
+                    return Failure("client", "the client closed the connection")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            await _unreachable(send, dialect, exchange, error)
+            return Failure("stream" if exchange.status else "connect", said(error))
+        return None
+
+    async def _relay(self, dialect: Dialect, scope: Scope, send: Send, body: Body, exchange: Exchange) -> None:
+        path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
+        url = self._upstream.url(dialect.name, path, query)
+        headers = passed_on(scope["headers"])
+        if body is not None and not isinstance(body, bytes):  # aiohttp sets the length of bytes by itself
+            headers += [(name, value) for name, value in scope["headers"] if name == b"content-length"]
+        async with self._upstream.send(scope["method"], url, headers, body, dialect.name) as response:
+            if response.status not in STATUSES:
+                raise aiohttp.ClientPayloadError(f"it answered with the status {response.status}")
+            exchange.status = response.status
+            exchange.headers = list(response.raw_headers)
+            await send({"type": "http.response.start", "status": response.status, "headers": _back(response)})
+            async for chunk in response.content.iter_any():
+                exchange.take(chunk)
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@asynccontextmanager
+async def watching(receive: Receive, sent: asyncio.Event | None = None) -> AsyncIterator[Callable[[], bool]]:
+    """Cancel the work inside when the client leaves, once its request is ``sent``; what is given tells if it did."""
+    task = asyncio.current_task()
+    left = False
+
+    async def watch() -> None:
+        nonlocal left
+        if sent is not None:
+            await sent.wait()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left = True
+        if task is not None:
+            task.cancel()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield lambda: left
+    finally:
+        watcher.cancel()
+        if left and task is not None:
+            task.uncancel()
+
+
+async def streamed(receive: Receive, sent: asyncio.Event) -> AsyncIterator[bytes]:
+    """The request's body as it comes; sets ``sent`` at its end."""
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        more = message.get("more_body", False)
+        if message.get("body"):
+            yield message["body"]
+    sent.set()
+
+
+async def refuse(send: Send, dialect: Dialect, status: int, message: str) -> None:
+    """Answer with an error of ours in the client's own dialect."""
+    body = dialect.error(status, f"ctxpager: {message}")
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def said(error: BaseException) -> str:
+    """An error in words, without the address: a query may hold a key."""
+    words = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    return f"{type(error).__name__}: {words}".rstrip(": ")
+
+
+async def _unreachable(send: Send, dialect: Dialect, exchange: Exchange, error: Exception) -> None:
+    """Tell the client that there is no answer; one that has begun breaks off as the provider's did."""
+    if exchange.status:
+        log.warning("the provider's answer broke off: %s", said(error))
+        return
+    status = 504 if isinstance(error, TimeoutError) else 502
+    await refuse(send, dialect, status, f"no answer from the provider: {said(error)}")
+
+
+def _back(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+    """The response's headers for the client; its length stays, as the bytes do."""
+    kept = passed_on(response.raw_headers)
+    length = [(name, value) for name, value in response.raw_headers if name.lower() == b"content-length"]
+    return [(name.lower(), value) for name, value in kept + length]
