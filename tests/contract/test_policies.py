@@ -70,7 +70,27 @@ def views(draw, least_pages: int = 0) -> View:
     )
 
 
+def result(index: int, tokens: int, rest: int) -> PageView:
+    """The result at a place of a long prompt; ``rest`` gives its other traits, a bit or two each."""
+    age = 60 - index
+    traits = {"superseded": rest & 1 == 0, "pinned": rest >> 1 & 3 == 0, "resident": rest >> 3 & 3 != 0}
+    return PageView(
+        f"pg_{index:016x}", "result", 20 * tokens, tokens, 40, index, 0, 0, age, rest % age, 1, 0, cached=True, **traits
+    )
+
+
+@st.composite
+def long_views(draw) -> View:
+    """Many results in a prompt that fills its window, for rules that do nothing on little."""
+    drawn = draw(
+        st.lists(st.tuples(st.sampled_from([1, 40, 41, 10_000]), st.integers(0, 255)), min_size=20, max_size=60)
+    )
+    shown = [result(index, tokens, rest) for index, (tokens, rest) in enumerate(drawn)]
+    return View(60, Prices(), warm=True, window=180_000, reserve=20_000, tokens=150_000, pages=shown)
+
+
 SESSIONS = st.lists(views(), min_size=1, max_size=4)
+LONG_SESSIONS = st.lists(long_views(), min_size=1, max_size=2)
 
 
 def decides(make: MakePolicy, session: Sequence[View]) -> list[Decision]:
@@ -109,6 +129,17 @@ def names_no_page_twice(make: MakePolicy, session: Sequence[View]) -> None:
         assert len(set(decision.evict)) == len(decision.evict)
 
 
+def evicts_only_what_a_stub_makes_smaller(make: MakePolicy, session: Sequence[View]) -> None:
+    for view, decision in zip(session, decides(make, session), strict=True):
+        assert not {page.handle for page in view.pages if page.tokens <= page.stub_tokens} & set(decision.evict)
+
+
+def cuts_at_the_first_page_that_goes(make: MakePolicy, session: Sequence[View]) -> None:
+    for view, decision in zip(session, decides(make, session), strict=True):
+        places = [page.position for page in view.pages if page.handle in decision.evict]
+        assert decision.cut == min(places, default=None)
+
+
 def changes_nothing_it_is_shown(make: MakePolicy, session: Sequence[View]) -> None:
     before = copy.deepcopy(session)
     decides(make, session)
@@ -122,6 +153,8 @@ LAWS = [
     evicts_only_what_it_was_shown,
     evicts_only_what_is_resident,
     names_no_page_twice,
+    evicts_only_what_a_stub_makes_smaller,
+    cuts_at_the_first_page_that_goes,
     changes_nothing_it_is_shown,
 ]
 
@@ -130,6 +163,14 @@ LAWS = [
 @given(session=SESSIONS)
 @UNHURRIED
 def test_every_policy_keeps_every_law(name, session):
+    for law in LAWS:
+        law(lambda: load_policy(name), session)
+
+
+@pytest.mark.parametrize("name", policy_names())
+@given(session=LONG_SESSIONS)
+@settings(UNHURRIED, max_examples=30)
+def test_every_policy_keeps_every_law_in_long_sessions(name, session):
     for law in LAWS:
         law(lambda: load_policy(name), session)
 
@@ -210,19 +251,25 @@ BREAKERS = {
     evicts_only_what_it_was_shown: lambda: Evicts(lambda view: ["pg_00000000"]),
     evicts_only_what_is_resident: lambda: Evicts(lambda view: [page.handle for page in view.pages if not page.pinned]),
     names_no_page_twice: lambda: Evicts(lambda view: [page.handle for page in [*view.pages, *view.pages]]),
+    evicts_only_what_a_stub_makes_smaller: lambda: Evicts(lambda view: [page.handle for page in view.pages]),
+    cuts_at_the_first_page_that_goes: lambda: Evicts(lambda view: [page.handle for page in view.pages]),
     changes_nothing_it_is_shown: Mutating,
 }
 
 
-def page(index: int, *, pinned: bool, resident: bool) -> PageView:
+def page(index: int, *, pinned: bool, resident: bool, tokens: int = 500) -> PageView:
     return PageView(
-        f"pg_{index:016x}", "result", 2000, 500, 30, index, 1000, 1000, 4, 2, 1, 0, False, pinned, True, resident
+        f"pg_{index:016x}", "result", 2000, tokens, 30, index, 1000, 1000, 4, 2, 1, 0, False, pinned, True, resident
     )
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 def test_every_law_catches_a_policy_that_breaks_it(law):
-    shown = [page(1, pinned=True, resident=True), page(2, pinned=False, resident=False)]
+    shown = [
+        page(1, pinned=True, resident=True),
+        page(2, pinned=False, resident=False),
+        page(3, pinned=False, resident=True, tokens=30),
+    ]
     session = [View(3, Prices(), warm=True, window=9000, reserve=100, tokens=3000, pages=shown)]
     with pytest.raises(AssertionError):
         law(BREAKERS[law], session)

@@ -1,0 +1,68 @@
+"""The page on policies: complete, and its example works."""
+
+import inspect
+import re
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from pager.plugins import load_policy, policy_names
+from pager.policy import Decision, PageView, Prices, View
+
+PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+DEAD = PageView("", "result", 400, 100, 40, 0, 0, 0, 5, 5, 0, 0, True, False, True, True)
+
+
+def options(policy):
+    """The arguments of a policy's class with their defaults."""
+    return {name: parameter.default for name, parameter in inspect.signature(type(policy)).parameters.items()}
+
+
+def documented_options(name):
+    """The arguments and defaults in the table under a policy's heading, as written."""
+    _, _, rest = PAGE.partition(f"\n### `{name}`\n")
+    section, _, _ = rest.partition("\n##")
+    assert section.strip(), f"docs/policies.md says nothing of {name}"
+    return dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", section, re.MULTILINE))
+
+
+def plain(value):
+    return str(value).replace("_", "")
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_every_policy_is_described_with_its_arguments_and_defaults(name):
+    written = {option: plain(default) for option, default in documented_options(name).items()}
+    assert written == {option: plain(default) for option, default in options(load_policy(name)).items()}
+
+
+def test_every_field_that_a_policy_sees_or_says_is_described():
+    described = set(re.findall(r"`(\w+)`", PAGE))
+    assert {field.name for shown in (View, PageView, Prices, Decision) for field in fields(shown)} <= described
+
+
+def test_the_example_loads_and_evicts_superseded_pages_only(tmp_path):
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    path = tmp_path / "superseded.py"
+    path.write_text(example)
+    pages = [
+        replace(DEAD, handle=handle, position=position, **traits)
+        for position, (handle, traits) in enumerate(
+            {
+                "live": {"superseded": False},
+                "pinned": {"pinned": True},
+                "evicted": {"resident": False},
+                "tiny": {"tokens": 40},
+                "dead": {},
+                "dead_too": {},
+            }.items()
+        )
+    ]
+    decision = load_policy(f"{path}:Superseded").choose(View(9, Prices(), True, 9_000, 0, 5_000, pages))
+    assert decision == Decision(("dead", "dead_too"), 4, "2 pages were superseded")
+
+
+def test_the_call_that_gives_options_works_as_written():
+    (call,) = re.findall(r"`pager\.plugins\.(load_policy\(.+?\))`", PAGE)
+    assert eval(call, {"load_policy": load_policy}).capacity == 40_000
