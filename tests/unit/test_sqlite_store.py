@@ -18,6 +18,7 @@ import pytest
 from pager.errors import StoreCorrupt, StoreError
 from pager.events import AnswerFinished, Bypassed
 from pager.store import Batch, Check, Place
+from pager.stores._sqlite_file import PAGE
 from pager.stores.sqlite import Store
 
 FILE = "ctxpager.sqlite3"
@@ -386,9 +387,9 @@ def test_pages_overwritten_on_the_disk_are_reported_not_raised(tmp_path):
     fill(tmp_path, 500)
     size = (tmp_path / FILE).stat().st_size
     with (tmp_path / FILE).open("r+b") as file:
-        for page in range(8, size // 4096 - 8, 5):
-            file.seek(page * 4096)
-            file.write(random.Random(page).randbytes(4096))
+        for page in range(8, size // PAGE - 8, 5):
+            file.seek(page * PAGE)
+            file.write(random.Random(page).randbytes(PAGE))
     with closing(Store.open(tmp_path)) as store:
         assert store.check().problems
         assert store.check(repair=True).problems
@@ -398,8 +399,8 @@ def test_a_read_of_a_damaged_page_is_a_store_error(tmp_path):
     fill(tmp_path, 500)
     [[(page,)]] = execute(tmp_path, ("SELECT rootpage FROM sqlite_schema WHERE name = 'marks'",))
     with (tmp_path / FILE).open("r+b") as file:
-        file.seek((page - 1) * 4096)
-        file.write(b"\xff" * 4096)
+        file.seek((page - 1) * PAGE)
+        file.write(b"\xff" * PAGE)
     with closing(Store.open(tmp_path)) as store:
         with pytest.raises(StoreCorrupt):
             store.find("t", [b"m"])
