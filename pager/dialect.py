@@ -21,10 +21,14 @@ class AnswerReader(Protocol):
 
 
 class Dialect(Protocol):
-    """One wire format; ``path`` is its endpoint below the base URL."""
+    """One wire format; ``path`` is its endpoint below the base URL.
+
+    ``chains`` says whether a request may name the answer that it follows, instead of sending the history again.
+    """
 
     name: str
     path: str
+    chains: bool
 
     def parse(self, body: bytes) -> Request:
         """Find the parts of a request body; raises NotUnderstood."""

@@ -1,11 +1,10 @@
 """Remembers messages by the hash of their bytes, so that each is decoded once, however often it is sent again."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from hashlib import sha256
 
 from pager.dialect import Dialect
-from pager.model import Message, Request
+from pager.model import Block, Message, Request
 
 
 class Seen:
@@ -32,7 +31,8 @@ class Seen:
         return [(self._messages.get(key) or self._learn(key, dialect.decode(fetch(key)))).norm for key in digests]
 
     def _learn(self, digest: bytes, message: Message) -> Message:
-        light = replace(message, blocks=tuple(replace(block, text="") for block in message.blocks if block.call_id))
+        calls = [block for block in message.blocks if block.call_id]
+        light = Message(message.role, message.norm, tuple(Block(one.kind, "", one.call_id) for one in calls))
         if len(self._messages) >= self._limit:
             self._messages.pop(next(iter(self._messages), b""), None)  # a thread that folds a session may do the same
         self._messages[digest] = light

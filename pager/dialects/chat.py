@@ -42,6 +42,7 @@ class Dialect:
 
     name = "chat"
     path = "/chat/completions"
+    chains = False
 
     def __init__(self) -> None:
         self._prefixes = Prefixes("messages")

@@ -51,6 +51,7 @@ class Dialect:
 
     name = "messages"
     path = "/messages"
+    chains = True
 
     def __init__(self) -> None:
         self._prefixes = Prefixes("messages")

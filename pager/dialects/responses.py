@@ -66,6 +66,7 @@ class Dialect:
 
     name = "responses"
     path = "/responses"
+    chains = True
 
     def __init__(self) -> None:
         self._prefixes = Prefixes("input")

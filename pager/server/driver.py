@@ -22,7 +22,7 @@ from pager.server.bodies import ClientLeft, Receive
 from pager.server.estimates import Estimates
 from pager.server.journal import Entry, Incoming, Journal, Outcome
 from pager.server.memory import Memory
-from pager.server.relay import STOPPED, Exchange, Failure, Relay, Scope, Send, refuse, said, streamed, watching
+from pager.server.relay import STOPPED, Exchange, Failure, Relay, Scope, Send, Watch, refuse, said, streamed
 from pager.server.upstream import Upstream
 from pager.settings import Settings
 
@@ -82,7 +82,7 @@ class Driver:
         if not has_body:
             sent.set()
         with suppress(ClientLeft):
-            await self._relay.attempt(dialect, scope, watching(receive, sent), send, body, Exchange(keep=False))
+            await self._relay.attempt(dialect, scope, Watch(receive, sent), send, body, Exchange(keep=False))
 
     async def _exchange(
         self,
@@ -96,12 +96,12 @@ class Driver:
     ) -> None:
         """Send the call on and relay the answer; whatever becomes of it is logged."""
         if entry is None:
-            await self._relay.attempt(dialect, scope, watching(receive), send, body, exchange)
+            await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange)
             return
         counting = self._task(self.estimates.count(entry))
         failure: Failure | None = STOPPED
         try:
-            failure = await self._relay.attempt(dialect, scope, watching(receive), send, body, exchange)
+            failure = await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange)
         finally:
             await self._or_none(self._finish(entry, exchange, counting, failure))
 

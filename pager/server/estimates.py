@@ -8,7 +8,7 @@ from itertools import accumulate, islice
 from typing import NamedTuple
 
 from pager.events import AnswerFinished
-from pager.model import Message
+from pager.model import Message, Request, Span
 from pager.server.journal import Entry
 from pager.store import Stored
 from pager.tokens import Calibration, Counter, Family, family_of
@@ -18,7 +18,7 @@ COUNTS_REMEMBERED = 200_000
 BRANCHES_REMEMBERED = 1_000
 COUNTED_AT_ONCE = 8_192  # characters; a thread costs more than counting so little
 
-Key = tuple[Family, bytes | str]
+Key = tuple[str, float, bytes | str]
 
 
 class _Sums(NamedTuple):
@@ -62,19 +62,21 @@ class Estimates:
         """The tokens of a prompt, uncorrected."""
         request, family = entry.incoming.request, family_of(entry.incoming.request.model)
         known = self._known(entry, family)
-        keys: list[Key] = [(family, digest) for digest in request.digests[len(known) - 1 :]]
-        outside = _outside(entry)
+        kind = (family.name, family.factor)
+        keys: list[Key] = [(*kind, digest) for digest in request.digests[len(known) - 1 :]]
+        outside: dict[Key, Span] = {(*kind, name): span for name, span in _outside(entry)}
         wanted: dict[Key, Message | str] = {}
         for at, key in enumerate(keys, len(known) - 1):
             if key not in self._counts:
                 fresh = entry.fresh.get(request.digests[at])
                 wanted[key] = fresh or entry.incoming.dialect.decode(request.items[at])
-        wanted |= {(family, name): text for name, text in outside if (family, name) not in self._counts}
-        self._remember(dict(zip(wanted, await self._counted(list(wanted.values()), family), strict=True)))
+        wanted |= {key: _text(request, span) for key, span in outside.items() if key not in self._counts}
+        if wanted:
+            self._remember(dict(zip(wanted, await self._counted(list(wanted.values()), family), strict=True)))
         found = [self._counts.get(key, 0) for key in keys]
         totals = [*known[:-1], *accumulate(found, initial=known[-1])]
         self._keep(entry, _Sums(family, totals))
-        return totals[-1] + sum(self._counts.get((family, name), 0) for name, _ in outside)
+        return totals[-1] + sum(self._counts.get(key, 0) for key in outside)
 
     def _known(self, entry: Entry, family: Family) -> list[int]:
         """The totals of what this prompt has in common with its parent's; just 0 where they are not known."""
@@ -115,13 +117,12 @@ def _size(piece: Message | str) -> int:
     return len(piece) if isinstance(piece, str) else sum(len(block.text) for block in piece.blocks)
 
 
-def _outside(entry: Entry) -> list[tuple[str, str]]:
+def _outside(entry: Entry) -> list[tuple[str, Span]]:
     """The parts of the prompt that stand outside the messages, each by its digest or, where it is short, by itself."""
-    request = entry.incoming.request
-    found = []
-    for name in PROMPT_MEMBERS:
-        span = request.members.get(name)
-        if span is not None:
-            text = request.body[span.start : span.end].decode("utf-8", "replace")
-            found.append((entry.recipe.values.get(name, text), text))
-    return found
+    request, values = entry.incoming.request, entry.recipe.values
+    found = [(name, request.members[name]) for name in PROMPT_MEMBERS if name in request.members]
+    return [(values.get(name) or _text(request, span), span) for name, span in found]
+
+
+def _text(request: Request, span: Span) -> str:
+    return request.body[span.start : span.end].decode("utf-8", "replace")

@@ -261,7 +261,7 @@ class Journal:
     def _append_later(self, batch: Batch) -> Future[int]:
         """Append what the store does not have yet."""
         new = {digest: blob for digest, blob in batch.blobs.items() if digest not in self._stored}
-        future = self._store.append(replace(batch, blobs=new))
+        future = self._store.append(batch if len(new) == len(batch.blobs) else replace(batch, blobs=new))
         self._pending.add(future)
         loop = asyncio.get_running_loop()
         future.add_done_callback(lambda done: self._appended(done, batch, new.keys(), loop))
@@ -397,7 +397,9 @@ def _marks_of_answer(entry: Entry, answer: Answer) -> dict[bytes, Place]:
     if entry.key is not None:
         return {}
     marks = [call_mark(use.call_id) for use in answer.calls if use.call_id]
-    return dict.fromkeys([*marks, answer_mark(answer.id)] if answer.id else marks, entry.spot)
+    if answer.id and entry.incoming.dialect.chains:
+        marks.append(answer_mark(answer.id))
+    return dict.fromkeys(marks, entry.spot)
 
 
 def _tokens(answer: Answer) -> Tokens | None:

@@ -3,10 +3,9 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import aiohttp
 
@@ -16,7 +15,6 @@ from pager.server.upstream import Body, Upstream, passed_on
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Watching = AbstractAsyncContextManager[Callable[[], bool]]
 STATUSES = range(100, 600)  # what HTTP allows; a server can't pass on any other
 log = logging.getLogger("ctxpager")
 
@@ -53,6 +51,37 @@ class Failure(NamedTuple):
 STOPPED = Failure("proxy", "the proxy was stopped, or failed, before the answer was whole")
 
 
+class Watch:
+    """Cancels the work inside it when the client leaves, once its request is ``sent``; ``left`` tells if it did."""
+
+    __slots__ = ("_receive", "_sent", "_task", "_watcher", "left")
+
+    def __init__(self, receive: Receive, sent: asyncio.Event | None = None) -> None:
+        self._receive = receive
+        self._sent = sent
+        self._task: asyncio.Task[Any] | None = None
+        self.left = False
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.current_task()
+        self._watcher = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._watcher.cancel()
+        if self.left and self._task is not None:
+            self._task.uncancel()
+
+    async def _watch(self) -> None:
+        if self._sent is not None:
+            await self._sent.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.left = True
+        if self._task is not None:
+            self._task.cancel()
+
+
 class Relay:
     """Carries requests to the provider and answers back."""
 
@@ -60,15 +89,15 @@ class Relay:
         self._upstream = upstream
 
     async def attempt(
-        self, dialect: Dialect, scope: Scope, watching: Watching, send: Send, body: Body, exchange: Exchange
+        self, dialect: Dialect, scope: Scope, watch: Watch, send: Send, body: Body, exchange: Exchange
     ) -> Failure | None:
         """Relay one request and its answer; what went wrong, if anything. A client that leaves lets go of both."""
         try:
-            async with watching as left:
+            async with watch:
                 try:
                     await self._relay(dialect, scope, send, body, exchange)
                 except asyncio.CancelledError:
-                    if not left():
+                    if not watch.left:
                         raise
                     return Failure("client", "the client closed the connection")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -92,31 +121,6 @@ class Relay:
                 exchange.take(chunk)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-@asynccontextmanager
-async def watching(receive: Receive, sent: asyncio.Event | None = None) -> AsyncIterator[Callable[[], bool]]:
-    """Cancel the work inside when the client leaves, once its request is ``sent``; what is given tells if it did."""
-    task = asyncio.current_task()
-    left = False
-
-    async def watch() -> None:
-        nonlocal left
-        if sent is not None:
-            await sent.wait()
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        left = True
-        if task is not None:
-            task.cancel()
-
-    watcher = asyncio.create_task(watch())
-    try:
-        yield lambda: left
-    finally:
-        watcher.cancel()
-        if left and task is not None:
-            task.uncancel()
 
 
 async def streamed(receive: Receive, sent: asyncio.Event) -> AsyncIterator[bytes]:

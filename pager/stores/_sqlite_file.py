@@ -23,16 +23,12 @@ APPLICATION_ID = 0x63747870  # "ctxp": tells our files from other programs' data
 PATIENCE = 2.0  # seconds to wait for another process; a call waits with us, so it may not be long
 PAGE = 2048  # bytes; a commit writes whole pages, and calls are small: half the usual size makes it a third faster
 WAL_BYTES = 4 << 20  # the room that the write-ahead log has from the start
-NOT_EVERY_CALL = "kind <> 'CallReceived'"
 
 _SCHEMA = (
     """CREATE TABLE events (
         seq INTEGER PRIMARY KEY, session TEXT NOT NULL, at REAL NOT NULL, version INTEGER NOT NULL,
         kind TEXT NOT NULL, data TEXT NOT NULL)""",
     "CREATE INDEX events_by_session ON events (session)",  # an index ends in seq by itself
-    # Every call has its CallReceived, so the newest are found without an index; the append that a call waits for is
-    # spared the page.
-    f"CREATE INDEX events_by_kind ON events (kind) WHERE {NOT_EVERY_CALL}",
     # Content goes to the end of a table of its own and only the small index on digests is written in random places.
     """CREATE TABLE blobs (
         id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, size INTEGER NOT NULL, codec TEXT NOT NULL,

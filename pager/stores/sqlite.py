@@ -17,7 +17,7 @@ from pager.events import decode
 from pager.store import Batch, Check, Place, Stored
 from pager.stores._blobs import Packed, unpack
 from pager.stores._sqlite_check import check_file
-from pager.stores._sqlite_file import FILE_NAME, NOT_EVERY_CALL, open_reader, telling
+from pager.stores._sqlite_file import FILE_NAME, open_reader, telling
 from pager.stores._sqlite_writer import Writer
 
 _STEP = 500  # rows read, or marks asked for, at a time
@@ -27,8 +27,8 @@ _IDLE = 8  # connections kept for the next reader
 _COLUMNS = "SELECT seq, session, at, version, CAST(data AS BLOB) FROM events"
 _ALL = f"{_COLUMNS} WHERE seq > ? ORDER BY seq LIMIT ?"
 _OF_SESSION = f"{_COLUMNS} WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
-_RECENT = f"{_COLUMNS} WHERE kind = ? AND {NOT_EVERY_CALL} ORDER BY seq DESC LIMIT ?"
-_RECENT_CALLS = f"{_COLUMNS} WHERE kind = ? ORDER BY seq DESC LIMIT ?"
+# Without an index, which every append would have to write: the kinds that are asked for are in every call.
+_RECENT = f"{_COLUMNS} WHERE kind = ? ORDER BY seq DESC LIMIT ?"
 _BLOB = "SELECT size, codec, data FROM blobs WHERE digest = ?"
 _HEAD = "SELECT head FROM sessions WHERE session = ?"
 _MARKS = "SELECT mark, session, branch, call FROM marks WHERE tenant = ? AND mark IN"
@@ -61,8 +61,7 @@ class Store:
 
     def recent(self, kind: str, limit: int) -> list[Stored]:
         """The newest events of one kind, newest first."""
-        query = _RECENT_CALLS if kind == "CallReceived" else _RECENT
-        return [_stored(row) for row in self._rows(query, (kind, max(limit, 0)))]
+        return [_stored(row) for row in self._rows(_RECENT, (kind, max(limit, 0)))]
 
     def head(self, session: str) -> bytes:
         """Where the session stands."""
