@@ -330,6 +330,12 @@ class Reader:
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the stream; whole events in them, as in a stream that is read in one go, at once."""
         if self._decoder.idle and b"\r" not in chunk:
+            if chunk.startswith(b"data: ") and chunk.endswith(b"\n\n"):
+                lines = chunk[6:-2].split(b"\n\ndata: ")
+                if chunk.count(b"\n") == 2 * len(lines) and all(lines):  # a stream without names, one line an event
+                    self._begun = True
+                    self._draft.take_all(lines)
+                    return
             *blocks, rest = chunk.split(b"\n\n")
             self._take_blocks(blocks)
             chunk = rest
@@ -340,12 +346,8 @@ class Reader:
         """Take whole events; the first one by the decoder, as it may begin with a byte order mark."""
         if blocks and not self._begun:
             self._hand_over(blocks.pop(0) + b"\n\n")
-        lines = [block[6:] for block in blocks if block.startswith(b"data: ") and b"\n" not in block]
-        if lines and len(lines) == len(blocks) and all(lines):
-            self._draft.take_all(lines)
-        else:
-            for block in blocks:
-                self._take(block)
+        for block in blocks:
+            self._take(block)
 
     def _take(self, block: bytes) -> None:
         """Take one event without the empty line at its end: of the usual form as it stands, else by the decoder."""

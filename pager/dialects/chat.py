@@ -173,6 +173,11 @@ class _TextChoice(msgspec.Struct):
     finish_reason: str | None = None
     message: Json | None = None
 
+    def brings_more(self) -> bool:
+        """Whether there is more to this choice than text."""
+        delta = self.delta
+        return delta is None or bool(self.index or self.finish_reason or self.message or delta.tool_calls)
+
 
 class _TextChunk(msgspec.Struct):
     """What is looked at in a chunk to see whether it only brings more text."""
@@ -185,13 +190,20 @@ class _TextChunk(msgspec.Struct):
 _text_chunks = msgspec.json.Decoder(list[_TextChunk])
 
 
-def _glance(lines: Sequence[bytes]) -> Sequence[_TextChunk | None]:
-    """The chunks that these lines hold, read in one go; None for each where that can't be done."""
+def _text_deltas(lines: Sequence[bytes]) -> list[_TextDelta | None]:
+    """The text that each of these chunks brings, if it brings nothing else, as nearly all do; all read in one go."""
     try:
         chunks = _text_chunks.decode(b"[%b]" % b",".join(lines))
     except msgspec.MsgspecError:
+        chunks = []
+    if len(chunks) != len(lines):
         return [None] * len(lines)
-    return chunks if len(chunks) == len(lines) else [None] * len(lines)
+    return [
+        choices[0].delta
+        if len(choices := chunk.choices) == 1 and not (chunk.usage or chunk.error or choices[0].brings_more())
+        else None
+        for chunk in chunks
+    ]
 
 
 class _Draft:
@@ -218,22 +230,15 @@ class _Draft:
 
     def take_all(self, lines: Sequence[bytes]) -> None:
         """Take many events at once."""
-        *most, last = lines
-        chunks = _glance(most)
-        for line, chunk in zip(most, chunks, strict=True):
-            if chunk is None or not self._more_text(chunk):
+        first, *most, last = lines if len(lines) > 1 else (b"{}", *lines)
+        self.take("", first)  # it has the id and the model, else all are read whole
+        deltas = _text_deltas(most) if self._id and self._model else [None] * len(most)
+        for line, delta in zip(most, deltas, strict=True):
+            if delta is None:
                 self.take("", line)
+            else:
+                self._text.append(delta.content or delta.refusal or "")
         self.take("", last)
-
-    def _more_text(self, chunk: _TextChunk) -> bool:
-        """Take a chunk that only brings more text, as nearly all do, without a look at the rest of it."""
-        if not self._id or chunk.usage or chunk.error or len(chunk.choices) != 1:
-            return False
-        choice = chunk.choices[0]
-        if choice.index or choice.finish_reason or choice.message or choice.delta is None or choice.delta.tool_calls:
-            return False
-        self._text.append(choice.delta.content or choice.delta.refusal or "")
-        return True
 
     def add(self, chunk: Json) -> None:
         """Add what one chunk says."""
