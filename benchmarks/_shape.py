@@ -47,11 +47,11 @@ def _seconds_to_answer(command: list[str], port: int, ready: str, log: Path) -> 
         process.wait(10)
 
 
-def durable(bench: Bench) -> list[Row]:
+def durable(where: Path, *, quick: bool) -> list[Row]:
     """A batch made durable in the log against the same bytes written to a file and fdatasync."""
-    folder = bench.folder / "append"
+    folder = where / "append"
     folder.mkdir()
-    found = append.measure(folder, rounds=8 if bench.quick else 30)
+    found = append.measure(folder, rounds=8 if quick else 120)
     values = {"bare": found.plain * 1e3, "ctxpager": found.durable * 1e3}
     return [
         Row("durable append (bare: write, fdatasync)", "ms", values, found.ratio, "bare", at_most=1.5),
