@@ -53,7 +53,7 @@ LOGGED_HEADERS = (
 )
 BLOBS_REMEMBERED = 200_000
 MESSAGES_REMEMBERED = 100_000
-TRIES = 3  # how often a call is placed again when its session went on without us
+TRIES = 30  # how often a call is placed again when its session went on without us: many may race for one session
 BACKLOG = 1_000  # outcomes of calls kept while the log can't be written
 SESSIONS_LOADED = 2  # candidates read from the store when a call names none: by its tool calls, by its history
 log = logging.getLogger("ctxpager.log")
