@@ -94,7 +94,7 @@ def test_the_outline_goes_first_then_the_argument_then_the_tool_and_never_the_ha
 
 
 def test_a_stub_of_the_usual_limit_has_room_for_an_outline():
-    long = replace(READ, argument="/home/someone/work/project/packages/agent/src/terminal/renderer.py")
+    long = replace(READ, argument="/home/someone/project/packages/agent/src/terminal/renderer.py")
     assert "defines App" in make_stub(long, ID, o200k)
     assert o200k(make_stub(long, ID, o200k)) <= 64
 
@@ -166,7 +166,7 @@ def test_the_most_telling_argument_stands_for_a_call(arguments, argument):
 
 
 def test_a_long_path_keeps_its_end_and_a_long_command_its_beginning():
-    path = main_argument(json.dumps({"path": "/home/someone/work/project/packages/agent/src/renderer.py"}))
+    path = main_argument(json.dumps({"path": "/home/someone/project/packages/agent/src/renderer.py"}))
     assert path.startswith(".../")
     assert path.endswith("/src/renderer.py")
     assert main_argument(json.dumps({"command": "go test ./... " + "-v " * 60})).startswith("go test ./... -v")
