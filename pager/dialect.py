@@ -4,10 +4,12 @@ A dialect is one file in ``pager/dialects`` with a class named ``Dialect``; the 
 its file name. Dialects are pure: bytes in, values out.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from pager.model import Answer, Message, Request
+from pager.model import Answer, Message, Request, Span
 from pager.sites import Site
+from pager.splice import Carrier, Expansion, Leg, Splice
 
 
 class AnswerReader(Protocol):
@@ -24,11 +26,13 @@ class Dialect(Protocol):
     """One wire format; ``path`` is its endpoint below the base URL.
 
     ``chains`` says whether a request may name the answer that it follows, instead of sending the history again.
+    ``heartbeat`` may be sent between any two events of a stream, and means nothing.
     """
 
     name: str
     path: str
     chains: bool
+    heartbeat: bytes
 
     def parse(self, body: bytes) -> Request:
         """Find the parts of a request body; raises NotUnderstood."""
@@ -38,6 +42,34 @@ class Dialect(Protocol):
 
     def sites(self, raw: bytes) -> list[Site]:
         """The places in a message where a page may stand; none in a message that can't be read exactly."""
+
+    def carrier(self, request: Request) -> Carrier | str:
+        """Where a tool of ours can be added to this request, or why it can't be."""
+
+    def mark(self, raw: bytes) -> bytes | None:
+        """The item with a mark that tells the provider to cache the prompt up to here; None where it can carry none."""
+
+    def mark_head(self, request: Request) -> tuple[Span, bytes] | None:
+        """The edit of the body that marks what stands before the messages to be cached; None where there is none.
+
+        Wire formats whose providers cache by themselves have no marks.
+        """
+
+    def splice(self, tool: str, imitates: Callable[[str], bool]) -> Splice:
+        """The state machine for one call to which the tool with this name was added.
+
+        ``imitates`` tells whether a call's arguments name a page that the model was shown only a stub of: such a call
+        is held back, too.
+        """
+
+    def appended(self, leg: Leg) -> list[bytes]:
+        """The items that a leg which is not mixed adds to the end of the prompt: what it said, and our answers."""
+
+    def expand(self, items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
+        """What the client sent after a call, with the call's hidden legs put back; None if their place is gone.
+
+        ``items`` are all items that the client has sent after those of that call. Only the last leg may be mixed.
+        """
 
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""

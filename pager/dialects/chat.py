@@ -1,11 +1,14 @@
 """OpenAI Chat Completions: what many clients and nearly all other providers speak."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from pager.dialect import AnswerReader
+from pager.dialects import _chat_carrier, _chat_expand
+from pager.dialects._chat_said import called
+from pager.dialects._chat_splice import Splice
 from pager.dialects._common import (
     Envelope,
     Json,
@@ -28,9 +31,10 @@ from pager.dialects._common import (
     written,
 )
 from pager.errors import NotUnderstood
-from pager.model import Answer, Block, Kind, Message, Request, ToolUse, Usage
+from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
 from pager.prefixes import Prefixes
 from pager.sites import Site, argument_sites, result_site
+from pager.splice import Carrier, Expansion, Leg
 
 # Keys that SDKs add to an answer when they send it back; the model never sees them.
 _DECORATION = frozenset({"annotations", "cache_control", "id", "parsed", "provider_specific_fields"})
@@ -43,6 +47,7 @@ class Dialect:
     name = "chat"
     path = "/chat/completions"
     chains = False
+    heartbeat = b": keep-alive\n\n"
 
     def __init__(self) -> None:
         self._prefixes = Prefixes("messages")
@@ -73,6 +78,30 @@ class Dialect:
             call_id, text = string(record(call).get("id")), string(function.get("arguments"))
             found += argument_sites(text, call_id, string(function.get("name")), path)
         return found
+
+    def carrier(self, request: Request) -> Carrier | str:
+        """Where a tool of ours can be added to this request, or why it can't be."""
+        return _chat_carrier.carrier(request)
+
+    def mark(self, raw: bytes) -> bytes | None:  # noqa: ARG002 - providers of this format cache by themselves
+        """No item can carry a mark."""
+        return None
+
+    def mark_head(self, request: Request) -> tuple[Span, bytes] | None:  # noqa: ARG002 - as above
+        """What stands before the messages can carry no mark."""
+        return None
+
+    def splice(self, tool: str, imitates: Callable[[str], bool]) -> Splice:
+        """The state machine for one call to which the tool with this name was added."""
+        return Splice(tool, imitates)
+
+    def appended(self, leg: Leg) -> list[bytes]:
+        """The items that a leg which is not mixed adds to the end of the prompt."""
+        return _chat_expand.appended(leg)
+
+    def expand(self, items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
+        """What the client sent after a call, with the call's hidden legs put back; None if their place is gone."""
+        return _chat_expand.expand(items, legs)
 
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""
@@ -138,20 +167,11 @@ def _blocks(item: Json) -> Iterator[Block]:
 
 def _call_blocks(item: Json) -> Iterator[Block]:
     for call in records(item.get("tool_calls")):
-        name, said = _called(call)
+        name, said = called(call)
         yield Block(Kind.CALL, said, string(call.get("id")), name)
     legacy = record(item.get("function_call"))
     if legacy:
         yield Block(Kind.CALL, written(legacy.get("arguments")), name=string(legacy.get("name")))
-
-
-def _called(call: Json) -> tuple[str, str]:
-    """The name and the arguments, or the free text of a custom tool."""
-    custom = record(call.get("custom"))
-    if custom:
-        return string(custom.get("name")), written(custom.get("input"))
-    function = record(call.get("function"))
-    return string(function.get("name")), written(function.get("arguments"))
 
 
 @dataclass(slots=True)
@@ -194,7 +214,7 @@ def _text_deltas(lines: Sequence[bytes]) -> list[_TextDelta | None]:
     """The text that each of these chunks brings, if it brings nothing else, as nearly all do; all read in one go."""
     try:
         chunks = _text_chunks.decode(b"[%b]" % b",".join(lines))
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         chunks = []
     if len(chunks) != len(lines):
         return [None] * len(lines)
@@ -263,7 +283,7 @@ class _Draft:
     def _call(self, choice: int, part: Json, position: int | None) -> None:
         index = part.get("index")
         key = (choice, index if type(index) is int else position)
-        call_id, (name, said) = string(part.get("id")), _called(part)
+        call_id, (name, said) = string(part.get("id")), called(part)
         call = self._open.get(key)
         # Some providers number every call 0, or not at all: a name under another id is another call.
         if call is None or (name and call_id != call.call_id and (call_id or key[1] is None)):

@@ -1,7 +1,7 @@
 """Anthropic Messages: content blocks in both directions, the system prompt apart."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,10 +27,14 @@ from pager.dialects._common import (
     string,
     tidy,
 )
+from pager.dialects._messages_expand import appended, expand
+from pager.dialects._messages_marks import carrier, mark, mark_head
+from pager.dialects._messages_splice import MessagesSplice
 from pager.errors import NotUnderstood
-from pager.model import Answer, Block, Kind, Message, Request, ToolUse, Usage
+from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
 from pager.prefixes import Prefixes
 from pager.sites import Site, result_site, value_sites
+from pager.splice import Carrier, Expansion, Leg, Splice
 
 _USER_SESSION = re.compile(r"_session_([0-9A-Za-z-]+)$")
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
@@ -52,6 +56,7 @@ class Dialect:
     name = "messages"
     path = "/messages"
     chains = True
+    heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
 
     def __init__(self) -> None:
         self._prefixes = Prefixes("messages")
@@ -86,6 +91,30 @@ class Dialect:
                 values, call_id = record(fields.get("input")), string(fields.get("id"))
                 found += value_sites(values, call_id, string(fields.get("name")), (*path, "input"))
         return found
+
+    def carrier(self, request: Request) -> Carrier | str:
+        """Where a tool of ours can be added to this request, or why it can't be."""
+        return carrier(request)
+
+    def mark(self, raw: bytes) -> bytes | None:
+        """The message with a mark that tells the provider to cache the prompt up to here."""
+        return mark(raw)
+
+    def mark_head(self, request: Request) -> tuple[Span, bytes] | None:
+        """The edit of the body that marks the end of the system prompt or the tools."""
+        return mark_head(request)
+
+    def splice(self, tool: str, imitates: Callable[[str], bool]) -> Splice:
+        """The state machine for one call to which the tool with this name was added."""
+        return MessagesSplice(tool, imitates, self.error)
+
+    def appended(self, leg: Leg) -> list[bytes]:
+        """What the leg said, and our answers, as two messages."""
+        return appended(leg)
+
+    def expand(self, items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
+        """What the client sent after a call, with the call's hidden legs put back."""
+        return expand(items, legs)
 
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""

@@ -1,11 +1,8 @@
 """OpenAI Responses: a list of typed items in, a list of typed items out."""
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
-
-import msgspec
 
 from pager.dialect import AnswerReader
 from pager.dialects._common import (
@@ -31,10 +28,13 @@ from pager.dialects._common import (
     tidy,
     written,
 )
+from pager.dialects._responses_expand import appended, carrier, expand, of_type
+from pager.dialects._responses_splice import Splice
 from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
 from pager.prefixes import Prefixes
 from pager.sites import Site, argument_sites, result_site
+from pager.splice import Carrier, Expansion, Leg
 from pager.splitting import Elements
 
 # Item ids and states are the provider's, and some clients drop them; the passthrough is Codex talking to its backend.
@@ -51,22 +51,13 @@ _FINAL = frozenset({"completed", "incomplete", "failed", "cancelled"})
 _NO_ELEMENTS: Final = Elements((), (), None, ())
 
 
-class _Glance(msgspec.Struct):
-    """The little of an item that is read at every call."""
-
-    type: str = ""
-    tools: msgspec.Raw = msgspec.Raw(b"[]")
-
-
-_glance = msgspec.json.Decoder(_Glance)
-
-
 class Dialect:
     """The Responses wire format."""
 
     name = "responses"
     path = "/responses"
     chains = True
+    heartbeat = b": keep-alive\n\n"
 
     def __init__(self) -> None:
         self._prefixes = Prefixes("input")
@@ -100,6 +91,30 @@ class Dialect:
             return []
         return argument_sites(string(item.get("arguments")), call_id, string(item.get("name")), ("arguments",))
 
+    def carrier(self, request: Request) -> Carrier | str:
+        """Where a tool of ours can be added to this request, or why it can't be."""
+        return carrier(request)
+
+    def mark(self, raw: bytes) -> None:  # noqa: ARG002 - OpenAI caches without being asked
+        """No item carries a mark."""
+        return
+
+    def mark_head(self, request: Request) -> None:  # noqa: ARG002
+        """Nothing before the items carries one either."""
+        return
+
+    def splice(self, tool: str, imitates: Callable[[str], bool]) -> Splice:
+        """The state machine for one call to which the tool with this name was added."""
+        return Splice(tool, imitates)
+
+    def appended(self, leg: Leg) -> list[bytes]:
+        """The items that a leg which is not mixed adds to the end of the prompt."""
+        return appended(leg)
+
+    def expand(self, items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
+        """What the client sent after a call, with the call's hidden legs put back; None if their place is gone."""
+        return expand(items, legs)
+
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""
         answer = record(loads(body))
@@ -120,7 +135,7 @@ class Dialect:
 
 def _carries_tools(body: bytes, found: Elements) -> bool:
     """Whether an item brings tools: Codex puts them there for newer models."""
-    carried = (memoryview(item.tools) for item in _of_type(body, found, "additional_tools"))
+    carried = (memoryview(item.tools) for _, item in of_type(body, found.items, found.starts, "additional_tools"))
     return any(not is_empty(raw, Span(0, len(raw))) for raw in carried)
 
 
@@ -129,28 +144,8 @@ def _server_state(envelope: Envelope, found: Elements) -> str:
     named = next((name for name in _STATE if envelope.holds(name)), "")
     if named or envelope.get("store") is False:
         return named
-    return next((item.type for item in _of_type(envelope.body, found, "item_reference")), "")
-
-
-def _of_type(body: bytes, found: Elements, kind: str) -> Iterator[_Glance]:
-    """The items of this type; only those that hold its name as a string of their own are looked into."""
-    if not found.items:
-        return
-    marker, end = f'"{kind}"'.encode(), found.starts[-1] + len(found.items[-1])
-    at = body.find(marker, found.starts[0], end)
-    while at >= 0:
-        index = bisect_right(found.starts, at) - 1
-        glance = _look(found.items[index])
-        if glance.type == kind:
-            yield glance
-        at = body.find(marker, found.starts[index] + len(found.items[index]), end)
-
-
-def _look(item: memoryview) -> _Glance:
-    try:
-        return _glance.decode(item)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _Glance()
+    references = of_type(envelope.body, found.items, found.starts, "item_reference")
+    return next((item.type for _, item in references), "")
 
 
 def _kind(item: Json) -> str:
