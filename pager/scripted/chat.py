@@ -16,6 +16,8 @@ DONE = b"data: [DONE]\n\n"
 class Chat:
     """Chat Completions, from the provider's side."""
 
+    name = "chat"
+
     def prompt(self, request: Mapping[str, Any]) -> list[Piece]:
         """Tools, then messages."""
         return [piece(part) for part in [*(request.get("tools") or []), *(request.get("messages") or [])]]
@@ -47,6 +49,10 @@ class Chat:
         """OpenAI's error object."""
         return {"error": _error(status, message)}
 
+    def too_long(self, count: int, limit: int) -> Json:
+        """OpenAI's words for a prompt that does not fit."""
+        return overflow(f"your messages resulted in {count} tokens", limit, "messages")
+
     def stumble(self, message: str, sequence: int) -> bytes:  # noqa: ARG002 - chunks are not numbered
         """An error in place of a chunk."""
         return event({"error": _error(500, message)})
@@ -71,6 +77,13 @@ def openai_headers(request_id: str) -> dict[str, str]:
 def openai_error(status: int, message: str) -> Json:
     """What OpenAI says when something is wrong."""
     return {"error": _error(status, message)}
+
+
+def overflow(found: str, limit: int, param: str) -> Json:
+    """What OpenAI says of a prompt that does not fit."""
+    window = f"This model's maximum context length is {limit} tokens."
+    message = f"{window} However, {found}. Please reduce the length of the {param}."
+    return {"error": {**_error(400, message), "param": param, "code": "context_length_exceeded"}}
 
 
 def _error(status: int, message: str) -> Json:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pager.model import Usage
+from pager.scripted.checks import signature
 from pager.scripted.prompt import Piece, PromptCache, piece
 from pager.scripted.script import Call
 from pager.scripted.wire import Json, Turn, bits, event, words
@@ -23,6 +24,8 @@ _TYPES = {
 
 class Messages:
     """Messages, from the provider's side."""
+
+    name = "messages"
 
     def prompt(self, request: Mapping[str, Any]) -> list[Piece]:
         """Tools, then the system prompt, then messages, block by block, since any block may carry the mark."""
@@ -57,6 +60,10 @@ class Messages:
     def error(self, status: int, message: str, request_id: str) -> Json:
         """Anthropic's error object."""
         return anthropic_error(status, message, request_id)
+
+    def too_long(self, count: int, limit: int) -> Json:
+        """Anthropic's words for a prompt that does not fit."""
+        return anthropic_error(400, f"prompt is too long: {count} tokens > {limit} maximum", "req_scripted")
 
     def stumble(self, message: str, sequence: int) -> bytes:  # noqa: ARG002 - events are not numbered
         """An error event, as sent when the provider is overloaded."""
@@ -94,7 +101,7 @@ def _ending(turn: Turn) -> Json:
 
 def _content(turn: Turn) -> Iterator[Json]:
     if turn.say.reasoning:
-        yield {"type": "thinking", "thinking": turn.say.reasoning, "signature": turn.id("sig") * 4 + "=="}
+        yield {"type": "thinking", "thinking": turn.say.reasoning, "signature": signature(turn.say.reasoning)}
     if turn.say.text:
         yield {"type": "text", "text": turn.say.text}
     for at, call in enumerate(turn.say.calls):

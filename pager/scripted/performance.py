@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from pager.scripted.direction import Cue, Direction
 from pager.scripted.prompt import PromptCache
-from pager.scripted.script import Answer, Drop, Fail, Gated, Reply, Say, Script, Slow, Stumble
+from pager.scripted.script import Drop, Fail, Gated, Reply, Say, Stumble
 from pager.scripted.wire import Json, Turn, Wire
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 class Stage:
     """One script being played, and what has happened since it began."""
 
-    script: Script
+    direction: Direction
     received: list[Received] = field(default_factory=list)
     cache: PromptCache = field(default_factory=PromptCache)
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     calls: int = 0
 
     def next_call(self) -> int:
-        """The number of the call that arrives now, from 0."""
+        """The number of the request that arrives now, from 0."""
         self.calls += 1
         return self.calls - 1
 
@@ -52,48 +53,52 @@ class Performance:
     received: Received
     request: web.Request
 
-    async def give(self, answer: Answer) -> web.StreamResponse:
+    async def give(self) -> web.StreamResponse:
         """Answer the request."""
-        match answer:
-            case Slow():
-                await asyncio.sleep(answer.seconds)
-                return await self.give(answer.then)
-            case Fail():
-                return self._fail(answer)
-            case Reply():
-                return reply(answer.status, answer.body, answer.headers)
-            case Drop(after_events=0):
-                return self._hang_up(web.Response())
         try:
-            asked = self.received.json()
+            asked, unread = self.received.json(), ""
         except ValueError as error:
-            return self._fail(Fail(400, message=f"We could not parse the JSON body of your request: {error}"))
-        return await (self._stream(answer, asked) if asked.get("stream") else self._whole(answer, asked))
+            asked, unread = None, f"We could not parse the JSON body of your request: {error}"
+        cue = self.stage.direction.next(self.wire, asked)
+        self.received.refused = cue.refused or unread
+        if cue.seconds:
+            await asyncio.sleep(cue.seconds)
+        match cue:
+            case Cue(said=Fail() as fail):
+                return self._fail(fail)
+            case Cue(said=Reply() as word_for_word):
+                return reply(word_for_word.status, word_for_word.body, word_for_word.headers)
+            case Cue(manner=Drop(after_events=0)):
+                return self._hang_up(web.Response())
+            case Cue(said=Say() as said) if asked is not None:
+                turn = Turn(cue.number, asked, said, self.wire.cost(self.stage.cache, asked), cue.leg)
+                return await (self._stream(turn, cue) if asked.get("stream") else self._whole(turn, cue))
+        return self._fail(Fail(400, message=unread))
 
-    async def _whole(self, answer: Say | Drop | Stumble | Gated, asked: Json) -> web.StreamResponse:
-        match answer:
-            case Stumble():
-                return self._fail(Fail(500, message=answer.message))
+    async def _whole(self, turn: Turn, cue: Cue) -> web.StreamResponse:
+        match cue.manner:
+            case Stumble() as stumble:
+                return self._fail(Fail(500, message=stumble.message))
             case Gated():
                 await self.stage.gate.acquire()
-        whole = self.wire.whole(self._turn(answer, asked))
+        whole = self.wire.whole(turn)
         self.received.sent += 1
-        if isinstance(answer, Drop):
+        if isinstance(cue.manner, Drop):
             return await self._half(json.dumps(whole).encode())
         return reply(200, whole, self.wire.headers(self._request_id))
 
-    async def _stream(self, answer: Say | Drop | Stumble | Gated, asked: Json) -> web.StreamResponse:
+    async def _stream(self, turn: Turn, cue: Cue) -> web.StreamResponse:
         response = web.StreamResponse(headers=self._headers("text/event-stream; charset=utf-8"))
         response.enable_chunked_encoding()
         await response.prepare(self.request)
-        for at, event in enumerate(self.wire.stream(self._turn(answer, asked))):
-            match answer:
+        for at, event in enumerate(self.wire.stream(turn)):
+            match cue.manner:
                 case Gated() if at:
                     await self.stage.gate.acquire()
-                case Drop() if at == answer.after_events:
+                case Drop(after_events) if at == after_events:
                     return self._hang_up(response)
-                case Stumble() if at == answer.after_events:
-                    await response.write(self.wire.stumble(answer.message, at))
+                case Stumble(after_events, message=message) if at == after_events:
+                    await response.write(self.wire.stumble(message, at))
                     break
             self.received.sent += 1
             await response.write(event)
@@ -107,10 +112,6 @@ class Performance:
         await response.prepare(self.request)
         await response.write(body[: len(body) // 2])
         return self._hang_up(response)
-
-    def _turn(self, answer: Say | Drop | Stumble | Gated, asked: Json) -> Turn:
-        say = answer if isinstance(answer, Say) else answer.then
-        return Turn(self.number, asked, say, self.wire.cost(self.stage.cache, asked))
 
     def _fail(self, fail: Fail) -> web.Response:
         body = fail.body if fail.body is not None else self.wire.error(fail.status, fail.message, self._request_id)

@@ -30,6 +30,11 @@ def tokens(text: str) -> int:
     return (len(text.encode("utf-8", "replace")) + 3) // 4
 
 
+def size(pieces: Sequence[Piece]) -> int:
+    """The tokens of a prompt."""
+    return sum(tokens(part.text) for part in pieces)
+
+
 class PromptCache:
     """Remembers the prefixes it was shown."""
 

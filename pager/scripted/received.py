@@ -3,6 +3,7 @@
 import gzip
 import json
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,8 @@ class Received:
 
     ``target`` is the path with its query, ``headers`` have their spelling and order. ``sent`` counts the events that
     were written; ``left_at`` is the event loop's time at which the client was seen to be gone before its answer was
-    complete; ``peer`` is the client's port, the same for requests on one connection.
+    complete; ``peer`` is the client's port, the same for requests on one connection. ``refused`` says what was wrong
+    with the prompt, where the model would not take it.
     """
 
     method: str
@@ -24,6 +26,7 @@ class Received:
     sent: int = 0
     left_at: float | None = None
     finished: bool = False
+    refused: str = ""
 
     def header(self, name: str) -> str | None:
         """The first header of this name, in any spelling."""
@@ -43,16 +46,18 @@ class Received:
 
 
 def _decompressed(body: bytes, encoding: str) -> bytes:
-    if encoding == "gzip":
-        return gzip.decompress(body)
-    if encoding == "deflate":
-        return zlib.decompress(body)
-    if encoding == "br":
-        import brotli  # type: ignore[import-untyped]  # rarely needed
+    if encoding == "identity":
+        return body
+    import brotli  # type: ignore[import-untyped]  # both are rarely needed
+    import zstandard
 
-        return bytes(brotli.decompress(body))
-    if encoding == "zstd":
-        import zstandard  # rarely needed
-
-        return zstandard.ZstdDecompressor().decompressobj().decompress(body)
-    return body
+    readers: dict[str, Callable[[bytes], bytes]] = {
+        "gzip": gzip.decompress,
+        "deflate": zlib.decompress,
+        "br": brotli.decompress,
+        "zstd": lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data),
+    }
+    try:
+        return readers[encoding](body) if encoding in readers else body
+    except (OSError, EOFError, zlib.error, brotli.error, zstandard.ZstdError) as error:
+        raise ValueError(f"the body does not decompress: {error}") from error

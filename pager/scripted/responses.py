@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 
 from pager.model import Usage
-from pager.scripted.chat import openai_error, openai_headers
+from pager.scripted.chat import openai_error, openai_headers, overflow
 from pager.scripted.prompt import Piece, PromptCache, piece
 from pager.scripted.wire import Json, Turn, bits, event, words
 
@@ -39,6 +39,8 @@ Emit = Callable[..., bytes]
 class Responses:
     """Responses, from the provider's side."""
 
+    name = "responses"
+
     def prompt(self, request: Mapping[str, Any]) -> list[Piece]:
         """Tools, then instructions, then items."""
         given = request.get("input") or []
@@ -69,6 +71,10 @@ class Responses:
     def error(self, status: int, message: str, request_id: str) -> Json:  # noqa: ARG002 - OpenAI has it in a header
         """OpenAI's error object."""
         return openai_error(status, message)
+
+    def too_long(self, count: int, limit: int) -> Json:
+        """OpenAI's words for a prompt that does not fit."""
+        return overflow(f"your input resulted in {count} tokens", limit, "input")
 
     def stumble(self, message: str, sequence: int) -> bytes:
         """An error event."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from pager.scripted.chat import Chat, openai_error
 from pager.scripted.messages import Messages
-from pager.scripted.prompt import PromptCache
+from pager.scripted.prompt import size
 from pager.scripted.received import Received
 from pager.scripted.responses import Responses
 from pager.scripted.wire import EPOCH, Json, Wire
@@ -58,9 +58,10 @@ class ScriptedModel:
     def play(self, script: Script) -> None:
         """Begin a script, with an empty cache and nothing received."""
         # aiohttp's web server costs a tenth of a second to import: only those who play a script pay for it.
+        from pager.scripted.direction import Direction
         from pager.scripted.performance import Stage
 
-        self._stage = Stage(script)
+        self._stage = Stage(Direction(script))
 
     def release(self, events: int = 1) -> None:
         """Let so many gated events go; may be called from any thread."""
@@ -109,12 +110,11 @@ def _received(request: web.Request) -> Received:
 async def _answer(stage: Stage, received: Received, request: web.Request) -> web.StreamResponse:
     from pager.scripted.performance import Performance, reply
 
-    other = stage.script.others.get(f"{received.method} {received.path}")
+    other = stage.direction.script.others.get(f"{received.method} {received.path}")
     if other is not None:
         return reply(other.status, other.body, other.headers)
     if received.method == "POST" and (wire := _WIRES.get(received.path)):
-        number = stage.next_call()
-        return await Performance(stage, wire, number, received, request).give(stage.script.answer(number))
+        return await Performance(stage, wire, stage.next_call(), received, request).give()
     status, body = _elsewhere(received)
     return reply(status, body, {})
 
@@ -122,8 +122,9 @@ async def _answer(stage: Stage, received: Received, request: web.Request) -> web
 def _elsewhere(received: Received) -> tuple[int, Json]:
     """The rest of the API, as far as clients need it."""
     if received.method == "POST" and received.path == "/v1/messages/count_tokens":
-        messages = Messages()
-        return 200, {"input_tokens": messages.cost(PromptCache(), received.json()).input}
+        return 200, {"input_tokens": size(Messages().prompt(received.json()))}
+    if received.method == "POST" and received.path == "/v1/responses/input_tokens":
+        return 200, {"object": "response.input_tokens", "input_tokens": size(Responses().prompt(received.json()))}
     if received.method == "GET" and received.path == "/v1/models":
         return 200, _anthropic_models() if received.header("anthropic-version") else _openai_models()
     return 404, openai_error(404, f"Invalid URL ({received.method} {received.target})")

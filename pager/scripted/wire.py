@@ -19,16 +19,21 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answer about to be given: its number, the request, what to say, and what the prompt cost."""
+    """One answer about to be given: its number, the request, what to say, and what the prompt cost.
+
+    ``leg`` is 0 for what a call is answered in the end, so that ids do not depend on how often pages were asked for.
+    """
 
     number: int
     request: Mapping[str, Any]
     say: Say
     prompt: Usage
+    leg: int = 0
 
     def id(self, prefix: str, part: int = 0) -> str:
         """An id as providers make them, the same for the same place in a script."""
-        return prefix + sha256(f"{prefix}{self.number}.{part}".encode()).hexdigest()[:24]
+        leg = f".{self.leg}" if self.leg else ""
+        return prefix + sha256(f"{prefix}{self.number}.{part}{leg}".encode()).hexdigest()[:24]
 
     @property
     def created(self) -> int:
@@ -49,7 +54,9 @@ class Turn:
 
 
 class Wire(Protocol):
-    """One wire format, from the provider's side."""
+    """One wire format, from the provider's side; ``name`` is that of its dialect."""
+
+    name: str
 
     def prompt(self, request: Mapping[str, Any]) -> list[Piece]:
         """The parts of the prompt in the order in which the provider caches them."""
@@ -65,6 +72,9 @@ class Wire(Protocol):
 
     def error(self, status: int, message: str, request_id: str) -> Json:
         """The body of an error."""
+
+    def too_long(self, count: int, limit: int) -> Json:
+        """The body of the error for a prompt of ``count`` tokens where ``limit`` fit."""
 
     def stumble(self, message: str, sequence: int) -> bytes:
         """An error event inside a stream."""
