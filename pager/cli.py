@@ -77,7 +77,7 @@ def _check_names(loaded: Loaded) -> None:
 
     settings = loaded.settings
     for key, check in (
-        ("policy", lambda: load_policy(settings.policy)),
+        ("policy", lambda: load_policy(settings.policy, settings.paging.policy_options)),
         ("store", lambda: expect_known(settings.store)),
         ("prices", lambda: in_force(settings.prices, {})),
         ("models", lambda: in_force("", settings.models)),

@@ -102,7 +102,10 @@ class AnswerFinished(Event, frozen=True):
     """The answer reached its end. ``body`` is the blob of the response as it came; times are milliseconds.
 
     ``model`` is the one that was asked for, ``served`` the one that the provider says answered. ``estimate`` is our own
-    count of the prompt, uncorrected, or 0 where a PromptCounted follows; ``usage`` is the provider's.
+    count of the client's prompt, uncorrected, or 0 where a PromptCounted follows; ``usage`` is the provider's.
+
+    Where the prompt that went out was not the client's, ``sent`` is a digest over the client's and every change to it,
+    and ``legs`` counts the hidden legs before this answer; what is told here is of the last leg.
     """
 
     branch: int
@@ -121,6 +124,8 @@ class AnswerFinished(Event, frozen=True):
     estimate: int = 0
     encoding: str = ""
     error: str = ""
+    sent: str = ""
+    legs: int = 0
 
 
 class PromptCounted(Event, frozen=True):
@@ -173,10 +178,79 @@ class Bypassed(Event, frozen=True):
     call: int = 0
 
 
+class Evicted(msgspec.Struct, frozen=True, array_like=True):
+    """A page that is not in the prompt any more: its name in the branch, its place, and the stub in its stead.
+
+    ``message`` is the digest of the message that holds it and ``key`` its place there.
+    """
+
+    page: str
+    message: str
+    key: str
+    stub: str
+
+
+class Repacked(Event, frozen=True):
+    """The prompt of a branch changed before its end, from this call on.
+
+    ``cause`` is policy, rescue (it would not fit the model's window) or client (what a hidden leg stood beside is gone
+    from the client's history). ``pages`` are now evicted; ``tool`` is the name of the tool that was added for them.
+    ``saved`` counts the tokens that every call from now on is shorter by, ``rewritten`` those that the provider must
+    read again, ``price`` what that costs in units of one uncached input token.
+    """
+
+    branch: int
+    call: int
+    attempt: int
+    cause: str
+    reason: str
+    policy: str = ""
+    tool: str = ""
+    warm: bool = False
+    pages: list[Evicted] = []
+    saved: int = 0
+    rewritten: int = 0
+    price: float = 0.0
+
+
+class LegFinished(Event, frozen=True):
+    """A hidden leg of a call ended: the model asked for pages, and was answered here.
+
+    ``said`` is the blob of what it said with our answers, as it stands in the prompt from now on; ``body`` that of the
+    response as it came. ``pages`` are the handles of which the model got something, ``unknown`` those it made up;
+    ``imitated`` counts calls of the client's tools that were held back because they named a stub. ``mixed``: it is the
+    last leg, answered when the client's results come; its tokens are then those of the AnswerFinished.
+    """
+
+    branch: int
+    call: int
+    attempt: int
+    leg: int
+    said: str
+    body: str
+    size: int
+    total_ms: float = 0.0
+    answer_id: str = ""
+    usage: Tokens | None = None
+    pages: list[str] = []
+    unknown: list[str] = []
+    imitated: int = 0
+    mixed: bool = False
+
+
 EVENT_TYPES: tuple[type[Event], ...] = tuple(Event.__subclasses__())
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-    SessionOpened | BranchOpened | CallReceived | AnswerFinished | PromptCounted | ToolCalled | AttemptFailed | Bypassed
+    SessionOpened
+    | BranchOpened
+    | CallReceived
+    | AnswerFinished
+    | PromptCounted
+    | ToolCalled
+    | AttemptFailed
+    | Bypassed
+    | Repacked
+    | LegFinished
 )
 
 

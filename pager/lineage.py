@@ -24,6 +24,7 @@ from typing import NamedTuple
 from pager.events import BranchOpened
 from pager.identity import Key
 from pager.model import Message, Request
+from pager.table import Table
 
 WINDOW = 64  # messages a call usually adds at the most; longer steps back are looked for only when these find nothing
 FORKS_COMPARED = 64  # newest branches that a history with no continuation is compared to
@@ -146,7 +147,8 @@ class Branch:
 class Session:
     """A session's branches, also by the marks of their latest requests, and where its log stands.
 
-    ``answers`` and ``issued`` say which call got which answer and issued which tool call.
+    ``answers`` and ``issued`` say which call got which answer and issued which tool call. ``tables`` are the branches'
+    page tables, by their numbers; ``unpaged`` says why there are none, where they could not be made.
     """
 
     id: str
@@ -156,6 +158,8 @@ class Session:
     tips: dict[bytes, int] = field(default_factory=dict)
     issued: dict[str, tuple[int, int]] = field(default_factory=dict)
     answers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    tables: dict[int, Table] = field(default_factory=dict)
+    unpaged: str = ""
 
     def move_tip(self, branch: Branch, mark: bytes) -> None:
         """Let this mark, and no longer the one before, lead to the branch."""
@@ -190,7 +194,7 @@ class Placement(NamedTuple):
 
 def place(session: Session, past: History) -> Placement:
     """Find the branch that this history continues, or open one. Changes the session only by adding the branch."""
-    tip = _continued(session, past)
+    tip = continued(session, past)
     if tip is not None and tip.norms == past.norms and not past.follows:
         return Placement(tip, tip.call, tip.attempt + 1, parent=tip)
     if tip is not None:
@@ -200,10 +204,11 @@ def place(session: Session, past: History) -> Placement:
 
 def continues(session: Session, past: History) -> bool:
     """Whether some branch of the session goes on with this history."""
-    return _continued(session, past) is not None
+    return continued(session, past) is not None
 
 
-def _continued(session: Session, past: History) -> Branch | None:
+def continued(session: Session, past: History) -> Branch | None:
+    """The branch that goes on with this history, if one does."""
     if past.follows:
         return _followed(session, past)
     return _extended(session, past) or _rewritten(session, past)

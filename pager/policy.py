@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True)
 class Prices:
@@ -20,12 +22,13 @@ class Prices:
     ttl_seconds: float = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class PageView:
+class PageView(msgspec.Struct, frozen=True, gc=False):
     """One page as a policy sees it; ages and times are counted in calls, ``size`` in bytes.
 
-    ``position`` is the page's place among all pages of the prompt; ``before`` and ``after`` are the tokens that stand
-    before and after it. ``age`` counts the calls since it came, ``idle`` those since it was last used.
+    ``handle`` is the page's name in its branch: where the same content stands twice, a number follows. ``pinned`` pages
+    may not be evicted: those that came with the last calls, and those that the model has asked for again. ``position``
+    is the page's place among all pages of the prompt; ``before`` and ``after`` are the tokens that stand before and
+    after it. ``age`` counts the calls since it came, ``idle`` those since it was last used.
     """
 
     handle: str
@@ -47,6 +50,11 @@ class PageView:
     tool: str = ""
     tool_pages: int = 0
     tool_reused: int = 0
+
+    @property
+    def evictable(self) -> bool:
+        """Whether the rules allow to evict it, and there is anything to gain."""
+        return self.resident and not self.pinned and self.tokens > self.stub_tokens
 
 
 @dataclass(frozen=True, slots=True)

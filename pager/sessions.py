@@ -8,15 +8,42 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import islice
+from typing import Protocol
 
-from pager.events import AnswerFinished, BranchOpened, CallReceived, SessionOpened, ToolCalled
+from pager.events import (
+    AnswerFinished,
+    BranchOpened,
+    Bypassed,
+    CallReceived,
+    LegFinished,
+    Repacked,
+    SessionOpened,
+    ToolCalled,
+)
 from pager.identity import Key
 from pager.lineage import Branch, History, Placement, Session, answer_mark, call_mark, continues, key_mark, mark_of
+from pager.splice import Leg
 from pager.store import Place, Stored
+from pager.table import Items, Table
 
 IDS_LOOKED_UP = 8  # newest tool call ids by which a history without any known beginning is looked for
 
 NormsOf = Callable[[str, Sequence[bytes]], list[bytes]]
+REFUSED = "refused"
+"""Why paging stops in a branch: the provider took a request only as the client had sent it."""
+
+
+class Tables(Protocol):
+    """What page tables are made from."""
+
+    def make(self, dialect: str) -> Table:
+        """An empty page table for a branch of this wire format."""
+
+    def item(self, digest: bytes) -> bytes:
+        """An item of a logged request."""
+
+    def leg(self, digest: bytes) -> Leg:
+        """A logged leg."""
 
 
 def marks_to_find(key: Key | None, past: History) -> Iterator[bytes]:
@@ -151,6 +178,51 @@ def fold(session: str, log: Iterable[Stored], norms_of: NormsOf) -> Session:
             branch.norms = norms_of(dialects[branch.number], branch.raws)
             rebuilt.move_tip(branch, mark_of(branch.seed, branch.norms))
     return rebuilt
+
+
+def fold_tables(session: Session, log: Iterable[Stored], norms_of: NormsOf, tables: Tables) -> None:
+    """Rebuild the page tables of a session from its events; its branches are those that ``fold`` gave."""
+    raws: dict[int, list[bytes]] = {}
+    for row in log:
+        match row.event:
+            case BranchOpened() as opened:
+                open_table(session, opened.branch, opened.parent, opened.dialect, tables)
+            case CallReceived() as call if call.branch in session.tables:
+                kept = raws.get(call.parent_branch, [])[: call.keep] if call.parent_branch is not None else []
+                digests = raws[call.branch] = kept + [bytes.fromhex(digest) for digest in call.messages]
+                if digests:
+                    items = _logged(digests, norms_of(call.dialect, digests), tables)
+                    session.tables[call.branch].advance(call.call, call.attempt, row.at, items)
+            case Repacked(branch=number) as repacked if number in session.tables:
+                repack(session.tables[number], repacked)
+            case LegFinished(branch=number) as leg if number in session.tables:
+                keep_leg(session.tables[number], leg, tables.leg(bytes.fromhex(leg.said)))
+            case Bypassed(reason="refused", branch=number, detail=detail) if number in session.tables:
+                session.tables[number].stopped = detail
+            case _:
+                pass
+
+
+def _logged(digests: list[bytes], norms: list[bytes], tables: Tables) -> Items:
+    return Items(digests, norms, lambda at: tables.item(digests[at]))
+
+
+def open_table(session: Session, branch: int, parent: int | None, dialect: str, tables: Tables) -> None:
+    """Give a new branch its page table: a copy of the one that it forks from, else an empty one."""
+    before = session.tables.get(parent) if parent is not None else None
+    alike = before is not None and before.dialect == dialect
+    session.tables[branch] = before.copy() if before is not None and alike else tables.make(dialect)
+
+
+def repack(table: Table, repacked: Repacked) -> None:
+    """Carry out a logged decision."""
+    table.tool = repacked.tool or table.tool
+    table.evict(repacked.pages)
+
+
+def keep_leg(table: Table, finished: LegFinished, leg: Leg) -> None:
+    """Keep a logged leg in the prompt."""
+    table.keep_leg(finished.call, finished.attempt, leg, finished.pages)
 
 
 def _make_room(session: Session, number: int) -> None:

@@ -148,6 +148,21 @@ class Identity(_Part):
     )
 
 
+class Paging(_Part):
+    """How prompts are paged; nothing of it matters under keep_all, which changes no request."""
+
+    cache_marks: Annotated[bool, Strict(), Words("true or false")] = Field(
+        default=True,
+        description="Mark what the provider shall cache in the requests of Anthropic clients that set no cache_control "
+        "at all. On, because without marks such a provider caches nothing, and every call pays its whole prompt.",
+    )
+    policy_options: Annotated[Mapping[str, object], Words("a table of the policy's own options")] = Field(
+        default_factory=dict,
+        description="What the policy is built with, by the names in docs/policies.md. Empty: the policy's defaults.",
+        examples=["age = 8"],
+    )
+
+
 class Settings(_Part):
     """Everything that can be set."""
 
@@ -203,6 +218,7 @@ class Settings(_Part):
     )
     upstream: Upstream = Field(default_factory=Upstream)
     identity: Identity = Field(default_factory=Identity)
+    paging: Paging = Field(default_factory=Paging)
     models: Annotated[Mapping[Name, Mapping[str, object]], Words("a table for each model name")] = Field(
         default_factory=dict,
         description="What to believe of a model instead of the shipped table: its window, output limit and prices, by "

@@ -49,11 +49,7 @@ class ClearOldest:
     def _clearable(self, pages: Iterable[PageView]) -> list[PageView]:
         results = sorted((page for page in pages if page.kind == "result"), key=lambda page: page.position)
         older = results[: max(0, len(results) - self.keep)]
-        return [page for page in older if page.tool not in self.exclude_tools and _evictable(page)]
-
-
-def _evictable(page: PageView) -> bool:
-    return page.resident and not page.pinned and page.tokens > page.stub_tokens
+        return [page for page in older if page.tool not in self.exclude_tools and page.evictable]
 
 
 def _check_number(name: str, value: object) -> None:

@@ -27,11 +27,7 @@ class FifoAge:
         )
 
     def _goes(self, page: PageView) -> bool:
-        return page.age > self.age and page.size > self.size and _evictable(page)
-
-
-def _evictable(page: PageView) -> bool:
-    return page.resident and not page.pinned and page.tokens > page.stub_tokens
+        return page.age > self.age and page.size > self.size and page.evictable
 
 
 def _check(name: str, value: object) -> None:

@@ -20,7 +20,7 @@ class Lru:
         """The longest unused pages, until the others fit."""
         resident = left = sum(page.tokens for page in view.pages if page.resident)
         gone: list[PageView] = []
-        for page in sorted(filter(_evictable, view.pages), key=_longest_unused):
+        for page in sorted((page for page in view.pages if page.evictable), key=_longest_unused):
             if left <= self.capacity:
                 break
             gone.append(page)
@@ -36,7 +36,3 @@ class Lru:
 def _longest_unused(page: PageView) -> tuple[int, int, bool, int]:
     """Longest unused, then oldest; of pages that came together superseded ones, then the order of the prompt."""
     return -page.idle, -page.age, not page.superseded, page.position
-
-
-def _evictable(page: PageView) -> bool:
-    return page.resident and not page.pinned and page.tokens > page.stub_tokens

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pager.errors import PolicyError
-from pager.policy import Decision, PageView, View
+from pager.policy import Decision, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,9 @@ class MaskRecent:
         """All results before the last ``keep``, in the order of the prompt."""
         results = sorted((page for page in view.pages if page.kind == "result"), key=lambda page: page.position)
         older = results[: max(0, len(results) - self.keep)]
-        gone = [page for page in older if _evictable(page)]
+        gone = [page for page in older if page.evictable]
         return Decision(
             evict=tuple(page.handle for page in gone),
             cut=gone[0].position if gone else None,
             reason=f"{len(gone)} of {len(results)} results stand before the last {self.keep} and can go",
         )
-
-
-def _evictable(page: PageView) -> bool:
-    return page.resident and not page.pinned and page.tokens > page.stub_tokens

@@ -44,7 +44,7 @@ def _down_to(low: int, view: View) -> tuple[list[PageView], int]:
     """The victims that bring the prompt below ``low``, or all there are, and the tokens that are left."""
     gone: list[PageView] = []
     left = view.tokens
-    for page in sorted(filter(_evictable, view.pages), key=_best_victim):
+    for page in sorted((page for page in view.pages if page.evictable), key=_best_victim):
         if left < low:
             break
         gone.append(page)
@@ -55,10 +55,6 @@ def _down_to(low: int, view: View) -> tuple[list[PageView], int]:
 def _best_victim(page: PageView) -> tuple[bool, int, int, int]:
     """Superseded, then longest unused, then oldest, then the order of the prompt."""
     return not page.superseded, -page.idle, -page.age, page.position
-
-
-def _evictable(page: PageView) -> bool:
-    return page.resident and not page.pinned and page.tokens > page.stub_tokens
 
 
 def _is_number(value: object) -> bool:

@@ -7,8 +7,10 @@ logging) is wrapped in ``_or_none``; what is the client's and the provider's pas
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from time import perf_counter, time
 from typing import Any, TypeVar
@@ -16,29 +18,73 @@ from typing import Any, TypeVar
 from pager import identity
 from pager.dialect import Dialect
 from pager.errors import BadRequest, NotAllowed, NotUnderstood
+from pager.events import Bypassed
 from pager.model import Answer, Request
 from pager.server import bodies
 from pager.server.bodies import ClientLeft, Receive
+from pager.server.entries import Entry, Incoming, Outcome
 from pager.server.estimates import Estimates
-from pager.server.journal import Entry, Incoming, Journal, Outcome
+from pager.server.journal import Journal
+from pager.server.legs import Legs, Wiring
 from pager.server.memory import Memory
-from pager.server.relay import STOPPED, Exchange, Failure, Relay, Scope, Send, Watch, refuse, said, streamed
+from pager.server.paging import Pager
+from pager.server.relay import (
+    STOPPED,
+    Exchange,
+    Failure,
+    Relay,
+    Scope,
+    Send,
+    Watch,
+    answer_of,
+    refuse,
+    said,
+    streamed,
+)
 from pager.server.upstream import Upstream
 from pager.settings import Settings
+from pager.table import tokens_of
 
+WORTH_COUNTING = 0.5  # the share of the window from which on a prompt is counted before it goes out
 _T = TypeVar("_T")
 log = logging.getLogger("ctxpager")
+
+
+class FailOpen:
+    """The one broad except: whatever fails on our side, the call goes on without it, and loudly so."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def __call__(self, and_then: Callable[[Exception], None]) -> Iterator[None]:
+        """Go on without what is done inside if it fails, once ``and_then`` has noted why."""
+        try:
+            yield
+        except Exception as error:
+            self.count += 1
+            log.exception("BYPASSED: a step of ours failed; the call goes on without it")
+            and_then(error)
 
 
 class Driver:
     """Handles calls: the LLM routes, and everything else that is passed on unread."""
 
     def __init__(
-        self, settings: Settings, upstream: Upstream, journal: Journal | None, tenants: Mapping[str, str]
+        self,
+        settings: Settings,
+        upstream: Upstream,
+        journal: Journal | None,
+        tenants: Mapping[str, str],
+        pager: Pager | None = None,
+        fail_open: FailOpen | None = None,
     ) -> None:
         self._settings = settings
         self._relay = Relay(upstream)
+        self._upstream = upstream
         self._journal = journal
+        self._pager = pager
+        self._fail_open = fail_open or FailOpen()
         self._tenants = tenants
         self._memory = Memory()
         self._limit = settings.max_body_mib * 2**20
@@ -46,7 +92,12 @@ class Driver:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.estimates = Estimates()
         self.calls = 0
-        self.bypassed = 0
+        self._unread = 0
+
+    @property
+    def bypassed(self) -> int:
+        """How often a call went on without something that we should have done."""
+        return self._unread + self._fail_open.count
 
     async def call(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """One call on an LLM route."""
@@ -99,11 +150,54 @@ class Driver:
             await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange)
             return
         counting = self._task(self.estimates.count(entry))
+        legs = await self._or_none(self._prepare(entry, body, scope, send, counting), partial(self._open, entry))
         failure: Failure | None = STOPPED
         try:
-            failure = await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange)
+            if legs is not None:
+                failure = await self._paged(dialect, receive, send, legs, exchange)
+            if legs is None or (legs.failed and not exchange.begun):
+                failure = await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange)
         finally:
-            await self._or_none(self._finish(entry, exchange, counting, failure))
+            await self._or_none(self._finish(entry, exchange, counting, failure, legs))
+
+    async def _prepare(
+        self, entry: Entry, body: bytes, scope: Scope, send: Send, counting: "asyncio.Task[int | None]"
+    ) -> Legs | None:
+        """Make ready what goes upstream, shorter where it would not fit; None for a call that is not paged."""
+        paged, pager, journal = entry.paged, self._pager, self._journal
+        if paged is None or paged.untouched or pager is None or journal is None:
+            return None
+        wiring = Wiring(self._upstream, journal, pager, lambda: self._now(entry.incoming.headers))
+        legs = Legs(wiring, entry, paged, body, scope, send)
+        room = paged.terms.window - paged.terms.reserve
+        if tokens_of(len(paged.request.body)) > room * WORTH_COUNTING:
+            model = entry.incoming.request.model
+            await legs.fit(self.estimates.calibration.corrected(model, await counting or 0))
+        return legs
+
+    async def _paged(
+        self, dialect: Dialect, receive: Receive, send: Send, legs: Legs, exchange: Exchange
+    ) -> Failure | None:
+        """Relay a call with all its legs; where that fails by our fault, ``legs.failed`` says so."""
+        legs.failed = True
+
+        async def run() -> None:
+            await legs.run(dialect, exchange)
+            legs.failed = False
+
+        note = partial(self._open, legs.entry)
+        done = await self._or_none(_told(self._relay.watched(dialect, Watch(receive), send, exchange, run())), note)
+        if done is None:
+            return Failure("proxy", "splicing the answer failed")
+        legs.failed = False
+        return done[0]
+
+    def _open(self, entry: Entry, error: Exception) -> None:
+        """Log that a call goes out as the client sent it, by a fault of ours."""
+        if self._journal is not None:
+            where = entry.placement.branch.number, entry.placement.call
+            event = Bypassed("failed", said(error), *where)
+            self._journal.later(entry, self._now(entry.incoming.headers), [event])
 
     async def _receive(
         self, dialect: Dialect, body: bytes, unread: str, tenant: str, headers: Mapping[str, str], path: str
@@ -117,25 +211,38 @@ class Driver:
             request, unread = _unread(dialect, body), str(error)
         if unread:
             log.warning("passed on unread: %s: %s", path, unread)
-            self.bypassed += 1
+            self._unread += 1
         facts = (headers, path, headers.get("content-encoding", ""), self._now(headers), unread)
         return await self._journal.receive(Incoming(dialect, request, tenant, *facts))
 
     async def _finish(
-        self, entry: Entry, exchange: Exchange, counting: "asyncio.Task[int | None]", failure: Failure | None
+        self,
+        entry: Entry,
+        exchange: Exchange,
+        counting: "asyncio.Task[int | None]",
+        failure: Failure | None,
+        legs: Legs | None,
     ) -> None:
         """Log what became of the attempt. Waits for nothing, so that it is done even while the proxy is stopped."""
         if self._journal is None:
             return
         outcome = self._outcome(entry, exchange)
+        if entry.paged is not None:
+            entry.paged.table.catch_up()
+        if legs is not None and not legs.failed:
+            outcome = replace(outcome, sent=legs.sent, legs=legs.rounds)
         answer, failure = _judged(entry.incoming.dialect, exchange, outcome.body, failure)
         if failure is not None:
             self._journal.failure(entry, failure.phase, failure.error, outcome)
             return
+        if legs is not None and legs.hidden:
+            answer = replace(answer, calls=tuple(use for use in answer.calls if use.call_id not in legs.hidden))
         self._journal.answered(entry, answer)
         counted = counting.done() and not counting.cancelled()
         estimate = (counting.result() or 0) if counted else 0
         self._journal.answer(entry, answer, outcome, estimate)
+        if outcome.sent:
+            return  # what was counted is not what was sent
         if counted:
             self._learn(entry, answer, estimate)
         else:
@@ -219,14 +326,15 @@ class Driver:
             self._journal.missed(said(error))
 
     async def _or_none(self, step: Awaitable[_T], and_then: Callable[[Exception], None] = lambda _: None) -> _T | None:
-        """The one broad except: whatever fails on our side, the call goes on without it, and loudly so."""
-        try:
-            return await step
-        except Exception as error:
-            self.bypassed += 1
-            log.exception("BYPASSED: a step of ours failed; the call goes on without it")
-            and_then(error)
-            return None
+        """What a step of ours gives, or None if it fails."""
+        result: _T | None = None
+        with self._fail_open(and_then):
+            result = await step
+        return result  # noqa: RET504 - what is done inside may have failed
+
+
+async def _told(work: Awaitable[Failure | None]) -> tuple[Failure | None]:
+    return (await work,)
 
 
 def _unread(dialect: Dialect, body: bytes) -> Request:
@@ -255,16 +363,13 @@ def _judged(
         return Answer(), failure or Failure("status", body[:500].decode("utf-8", "replace"))
     if not exchange.status:
         return Answer(), failure or STOPPED
-    if "text/event-stream" in exchange.header(b"content-type"):
-        reader = dialect.reader()
-        reader.feed(body)
-        answer = reader.answer()
-        broken = failure or Failure("stream", answer.error or "the stream ended before the answer did")
-        return answer, None if answer.complete else broken
     try:
-        return dialect.read(body), None
+        answer = answer_of(dialect, exchange, body)
     except NotUnderstood as error:
         return Answer(error=str(error)), failure
+    if answer.complete or "text/event-stream" not in exchange.header(b"content-type"):
+        return answer, None
+    return answer, failure or Failure("stream", answer.error or "the stream ended before the answer did")
 
 
 def _or_raw(body: bytes, encoding: str, limit: int) -> bytes:

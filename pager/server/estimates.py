@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pager.events import AnswerFinished
 from pager.model import Message, Request, Span
-from pager.server.journal import Entry
+from pager.server.entries import Entry
 from pager.store import Stored
 from pager.tokens import Calibration, Counter, Family, family_of
 

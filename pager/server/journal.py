@@ -9,48 +9,35 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
-
-import orjson
 
 from pager import sessions
 from pager.dialect import Dialect
 from pager.errors import StoreConflict, StoreCorrupt
-from pager.events import (
-    AnswerFinished,
-    AttemptFailed,
-    Bypassed,
-    CallReceived,
-    Event,
-    PromptCounted,
-    SessionOpened,
-    Tokens,
-    ToolCalled,
-)
+from pager.events import Bypassed, Event, PromptCounted
 from pager.identity import Key, session_key
-from pager.lineage import History, Placement, Session, answer_mark, call_mark, history, place, shared_messages
-from pager.model import Answer, Message, Request, ToolUse
+from pager.lineage import History, Placement, Session, continued, history, place, shared_messages
+from pager.model import Answer, Message, Request
 from pager.recipe import Recipe, take_apart
 from pager.seen import Seen
-from pager.store import Batch, Place, Store
-
-LOGGED_HEADERS = (
-    "user-agent",
-    "originator",
-    "anthropic-version",
-    "anthropic-beta",
-    "openai-beta",
-    "x-claude-code-session-id",
-    "x-claude-code-agent-id",
-    "session-id",
-    "thread-id",
-    "x-session-id",
-    "x-parent-session-id",
-    "agent-session-id",
-    "session_id",
+from pager.server.entries import (
+    Entry,
+    Incoming,
+    Outcome,
+    answer_finished,
+    attempt_failed,
+    call_events,
+    marks_of_answer,
+    moved_on,
+    tool_called,
 )
+from pager.server.paging import Call, Paged, Pager, bypassed
+from pager.store import Batch, Store
+from pager.table import Items
+
 BLOBS_REMEMBERED = 200_000
 MESSAGES_REMEMBERED = 100_000
 TRIES = 30  # how often a call is placed again when its session went on without us: many may race for one session
@@ -59,55 +46,26 @@ SESSIONS_LOADED = 2  # candidates read from the store when a call names none: by
 log = logging.getLogger("ctxpager.log")
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """One request as the driver received it, read by its dialect; ``unread`` says why if it could not be."""
-
-    dialect: Dialect
-    request: Request
-    tenant: str
-    headers: Mapping[str, str]
-    path: str
-    encoding: str
-    at: float
-    unread: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A call that is in the log: where it stands, how it was taken apart, and by digest the messages new to us."""
-
-    session: Session
-    key: Key | None
-    placement: Placement
-    incoming: Incoming
-    recipe: Recipe
-    fresh: Mapping[bytes, Message]
-
-    @property
-    def spot(self) -> Place:
-        """The call's place in the log."""
-        return Place(self.session.id, self.placement.branch.number, self.placement.call)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of an attempt; ``body`` is what came back, decoded from ``encoding``, times are milliseconds."""
-
-    status: int
-    body: bytes
-    first_byte_ms: float
-    total_ms: float
-    at: float
-    encoding: str = ""
-    retry_after: str = ""
+FailOpen = Callable[[Callable[[Exception], None]], AbstractContextManager[None]]
+"""Goes on without a step of ours that fails, once what failed is noted."""
 
 
 class Journal:
     """The log as the server uses it."""
 
-    def __init__(self, store: Store, load_dialect: Callable[[str], Dialect], hot_sessions: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        load_dialect: Callable[[str], Dialect],
+        hot_sessions: int,
+        pager: Pager | None = None,
+        fail_open: FailOpen | None = None,
+    ) -> None:
         self._store = store
+        self._pager = pager
+        self._fail_open = fail_open or (lambda _: nullcontext())
+        if pager is not None:
+            pager.fetch = store.blob
         self._load_dialect = load_dialect
         self._registry = sessions.Registry(hot_sessions)
         self._seen = Seen(MESSAGES_REMEMBERED)
@@ -152,7 +110,7 @@ class Journal:
         placement = entry.placement
         ids = [use.call_id for use in answer.calls if use.call_id]
         entry.session.answered(placement.branch.number, placement.call, answer.id, ids)
-        self._registry.claim(entry.session, _marks_of_answer(entry, answer))
+        self._registry.claim(entry.session, marks_of_answer(entry, answer))
 
     def counted(self, entry: Entry, estimate: int, at: float) -> None:
         """Log our own count of a prompt that was still being counted when its answer was logged."""
@@ -162,50 +120,41 @@ class Journal:
 
     def answer(self, entry: Entry, answer: Answer, outcome: Outcome, estimate: int) -> None:
         """Log a whole answer and the tool calls in it; ``estimate`` is our own count of the prompt, 0 if unknown."""
-        placement, body = entry.placement, sha256(outcome.body)
-        blobs = {body.digest(): outcome.body}
-        events: list[Event] = [
-            AnswerFinished(
-                branch=placement.branch.number,
-                call=placement.call,
-                attempt=placement.attempt,
-                status=outcome.status,
-                finish=answer.finish,
-                body=body.hexdigest(),
-                size=len(outcome.body),
-                first_byte_ms=round(outcome.first_byte_ms, 3),
-                total_ms=round(outcome.total_ms, 3),
-                model=entry.incoming.request.model,
-                served=answer.model,
-                answer_id=answer.id,
-                usage=_tokens(answer),
-                estimate=estimate,
-                encoding=outcome.encoding,
-                error=answer.error,
-            )
-        ]
-        events += [_tool_called(entry, use, blobs) for use in answer.calls]
-        marks = _marks_of_answer(entry, answer)
+        blobs = {sha256(outcome.body).digest(): outcome.body}
+        events: list[Event] = [answer_finished(entry, answer, outcome, estimate)]
+        events += [tool_called(entry, use, blobs) for use in answer.calls]
+        marks = marks_of_answer(entry, answer)
         session = entry.session
         self._append_later(Batch(session.id, outcome.at, events, blobs, session.tenant, marks, urgent=False))
 
     def failure(self, entry: Entry, phase: str, error: str, outcome: Outcome) -> None:
         """Log an attempt that brought no whole answer."""
-        body = sha256(outcome.body)
-        event = AttemptFailed(
-            branch=entry.placement.branch.number,
-            call=entry.placement.call,
-            attempt=entry.placement.attempt,
-            phase=phase,
-            error=error[:2000],
-            status=outcome.status,
-            retry_after=outcome.retry_after,
-            body=body.hexdigest() if outcome.body else "",
-            size=len(outcome.body),
-            total_ms=round(outcome.total_ms, 3),
-        )
-        blobs = {body.digest(): outcome.body} if outcome.body else {}
+        event = attempt_failed(entry, phase, error, outcome)
+        blobs = {sha256(outcome.body).digest(): outcome.body} if outcome.body else {}
         self._append_later(Batch(entry.session.id, outcome.at, [event], blobs, entry.session.tenant, urgent=False))
+
+    async def note(self, entry: Entry, at: float, events: Sequence[Event], blobs: Mapping[bytes, bytes]) -> None:
+        """Log what was decided of a call after it was received; when this returns, it is durable."""
+        await self._append(Batch(entry.session.id, at, events, blobs, entry.session.tenant))
+
+    def later(self, entry: Entry, at: float, events: Sequence[Event]) -> None:
+        """Log what nobody waits for."""
+        self._append_later(Batch(entry.session.id, at, events, tenant=entry.session.tenant, urgent=False))
+
+    async def peek(self, incoming: Incoming) -> Paged | None:
+        """How a request would be paged if it were a call now; nothing is logged, and nothing changes."""
+        messages, _ = self._seen.read(incoming.dialect, incoming.request)
+        key = session_key(incoming.headers, incoming.request.session_hints)
+        past = history(incoming.request, messages, key)
+        session = self._registry.find(incoming.tenant, key, past)
+        if session is None:
+            await self._load(incoming.tenant, key, past)
+            session = self._registry.find(incoming.tenant, key, past)
+        branch = continued(session, past) if session else None
+        if session is None or branch is None or branch.number not in session.tables:
+            return None
+        copied = Session(session.id, session.tenant, tables={branch.number: session.tables[branch.number].copy()})
+        return self._plan(copied, Placement(branch, branch.call + 1, 1), incoming, past)
 
     def _place(
         self, incoming: Incoming, key: Key | None, past: History, found: Session | None, fresh: Mapping[bytes, Message]
@@ -220,19 +169,41 @@ class Journal:
             session = sessions.open_session(incoming.tenant, key, past, session)
             found, placement = None, place(session, past)
             recipe, blobs = self._take_apart(incoming.request, placement)
-        entry = Entry(session, key, placement, incoming, recipe, fresh)
+        sessions.received(session, placement, past, incoming.request.digests, recipe.body)
+        paged = self._plan(session, placement, incoming, past)
+        entry = Entry(session, key, placement, incoming, recipe, fresh, paged)
         marks = sessions.marks_of_call(key, past, entry.spot)
         self._registry.adopt(session, marks)
         self._registry.note(session, past)
-        events = _call_events(entry, past, opened=found is None)
+        events = call_events(entry, past, opened=found is None)
+        if session.unpaged and self._pager is not None:
+            events.append(Bypassed("page_table", session.unpaged, *entry.spot[1:]))
+        elif paged is not None:
+            events += paged.events
+            blobs |= paged.blobs
         if self._missed:
             detail = f"{self._missed} calls or answers before this went unlogged, last for: {self._missed_why}"
             events.append(Bypassed("not_logged", detail))
             self._missed = 0
-        sessions.received(session, placement, past, incoming.request.digests, recipe.body)
-        after, session.head = session.head, _moved_on(session.head, entry)
+        after, session.head = session.head, moved_on(session.head, entry)
         batch = Batch(session.id, incoming.at, events, blobs, session.tenant, marks, after=after, head=session.head)
         return entry, batch
+
+    def _plan(self, session: Session, placement: Placement, incoming: Incoming, past: History) -> Paged | None:
+        """Decide what is paged; where that fails, the session goes on without paging until it is read again."""
+        if self._pager is None or session.unpaged or incoming.unread:
+            return None
+        request = incoming.request
+
+        def failed(error: Exception) -> None:
+            session.unpaged = f"{type(error).__name__}: {error}"
+
+        paged: Paged | None = None
+        with self._fail_open(failed):
+            items = Items(request.digests, past.norms, lambda at: bytes(request.items[at]))
+            call = Call(incoming.dialect, request, items, incoming.at, bypassed(incoming.headers))
+            paged = self._pager.plan(session, placement, call)
+        return paged  # noqa: RET504 - what is done inside may have failed
 
     def _take_apart(self, request: Request, placement: Placement) -> tuple[Recipe, dict[bytes, bytes]]:
         keep = shared_messages(placement.parent, request.digests) if placement.parent else 0
@@ -311,8 +282,16 @@ class Journal:
 
     def _fold(self, session: str) -> Session:
         head = self._store.head(session)  # first: what comes in while we read makes the next append a conflict
-        rebuilt = sessions.fold(session, self._store.events(session), self._norms)
+        log = list(self._store.events(session))
+        rebuilt = sessions.fold(session, log, self._norms)
         rebuilt.head = head
+        if self._pager is not None:
+
+            def failed(error: Exception) -> None:
+                rebuilt.unpaged = f"{type(error).__name__}: {error}"
+
+            with self._fail_open(failed):
+                sessions.fold_tables(rebuilt, log, self._norms, self._pager)
         return rebuilt
 
     def _norms(self, dialect: str, digests: Sequence[bytes]) -> list[bytes]:
@@ -323,85 +302,3 @@ class Journal:
         if blob is None:
             raise StoreCorrupt(f"the log refers to content {digest.hex()} that it does not hold; run `ctxpager check`")
         return blob
-
-
-def _moved_on(head: bytes, entry: Entry) -> bytes:
-    """The hash over all calls of a session, with this one."""
-    _, branch, call = entry.spot
-    return sha256(head + f"{branch} {call} {entry.placement.attempt} {entry.recipe.body}".encode()).digest()[:16]
-
-
-def _call_events(entry: Entry, past: History, *, opened: bool) -> list[Event]:
-    placement, incoming, key, recipe = entry.placement, entry.incoming, entry.key, entry.recipe
-    events: list[Event] = []
-    if opened:
-        value, source = (key.value, key.source) if key else ("", "lineage")
-        harness = incoming.headers.get("user-agent", "").split(" ")[0]
-        events.append(SessionOpened(entry.session.tenant, value, source, harness))
-    if placement.opened is not None:
-        events.append(placement.opened)
-    parent = placement.parent
-    events.append(
-        CallReceived(
-            branch=placement.branch.number,
-            call=placement.call,
-            attempt=placement.attempt,
-            dialect=incoming.dialect.name,
-            path=incoming.path,
-            model=incoming.request.model,
-            stream=incoming.request.stream,
-            body=recipe.body,
-            size=recipe.size,
-            skeleton=recipe.skeleton,
-            cuts=recipe.cuts,
-            keep=recipe.keep,
-            messages=recipe.messages,
-            separator=recipe.separator,
-            parent_branch=parent.number if parent else None,
-            parent_call=parent.call if parent else 0,
-            encoding=incoming.encoding,
-            lineage=past.mark.hex(),
-            server_state=incoming.request.server_state,
-            headers={name: incoming.headers[name] for name in LOGGED_HEADERS if name in incoming.headers},
-        )
-    )
-    if incoming.unread:
-        events.append(Bypassed("not_understood", incoming.unread, placement.branch.number, placement.call))
-    return events
-
-
-def _tool_called(entry: Entry, use: ToolUse, blobs: dict[bytes, bytes]) -> ToolCalled:
-    """The event of one tool call; the same arguments in another order or spacing give the same idempotency key."""
-    arguments = use.arguments.encode()
-    blobs[sha256(arguments).digest()] = arguments
-    try:
-        canonical = orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS)
-    except orjson.JSONDecodeError:
-        canonical = arguments
-    spot, attempt = entry.spot, entry.placement.attempt
-    hashed = sha256(canonical).hexdigest()[:16]
-    return ToolCalled(
-        branch=spot.branch,
-        call=spot.call,
-        attempt=attempt,
-        index=use.index,
-        tool=use.name,
-        call_id=use.call_id,
-        arguments=sha256(arguments).hexdigest(),
-        key=f"{spot.session}:{spot.branch}:{spot.call}:{use.index}:{use.name}:{hashed}",
-    )
-
-
-def _marks_of_answer(entry: Entry, answer: Answer) -> dict[bytes, Place]:
-    """The marks that lead to this call from calls after it that name no session."""
-    if entry.key is not None:
-        return {}
-    marks = [call_mark(use.call_id) for use in answer.calls if use.call_id]
-    if answer.id and entry.incoming.dialect.chains:
-        marks.append(answer_mark(answer.id))
-    return dict.fromkeys(marks, entry.spot)
-
-
-def _tokens(answer: Answer) -> Tokens | None:
-    usage = answer.usage
-    return Tokens(usage.input, usage.cached, usage.written, usage.output, usage.reasoning) if usage else None

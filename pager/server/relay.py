@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import aiohttp
 
 from pager.dialect import Dialect
+from pager.model import Answer
 from pager.server.bodies import ClientLeft, Receive
 from pager.server.upstream import Body, Upstream, passed_on
 
@@ -21,7 +22,10 @@ log = logging.getLogger("ctxpager")
 
 @dataclass(slots=True)
 class Exchange:
-    """One attempt as it goes: what came back so far, and when; the bytes only where they are kept for the log."""
+    """One attempt as it goes: what came back so far, and when; the bytes only where they are kept for the log.
+
+    ``begun`` once the client has been sent anything.
+    """
 
     keep: bool
     started: float = field(default_factory=perf_counter)
@@ -29,6 +33,12 @@ class Exchange:
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
     first_byte: float = 0.0
+    begun: bool = False
+
+    def begin_leg(self) -> None:
+        """A request goes out; what is kept is of the last one for an answer."""
+        self.status = 0
+        self.chunks.clear()
 
     def take(self, chunk: bytes) -> None:
         """Note a piece of the answer."""
@@ -91,18 +101,24 @@ class Relay:
     async def attempt(
         self, dialect: Dialect, scope: Scope, watch: Watch, send: Send, body: Body, exchange: Exchange
     ) -> Failure | None:
-        """Relay one request and its answer; what went wrong, if anything. A client that leaves lets go of both."""
+        """Relay one request and its answer as they come; what went wrong, if anything."""
+        return await self.watched(dialect, watch, send, exchange, self._relay(dialect, scope, send, body, exchange))
+
+    async def watched(
+        self, dialect: Dialect, watch: Watch, send: Send, exchange: Exchange, work: Awaitable[None]
+    ) -> Failure | None:
+        """Do what brings the answer, as long as the client stays; what went wrong, if anything."""
         try:
             async with watch:
                 try:
-                    await self._relay(dialect, scope, send, body, exchange)
+                    await work
                 except asyncio.CancelledError:
                     if not watch.left:
                         raise
                     return Failure("client", "the client closed the connection")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             await _unreachable(send, dialect, exchange, error)
-            return Failure("stream" if exchange.status else "connect", said(error))
+            return Failure("stream" if exchange.begun else "connect", said(error))
         return None
 
     async def _relay(self, dialect: Dialect, scope: Scope, send: Send, body: Body, exchange: Exchange) -> None:
@@ -116,7 +132,8 @@ class Relay:
                 raise aiohttp.ClientPayloadError(f"it answered with the status {response.status}")
             exchange.status = response.status
             exchange.headers = list(response.raw_headers)
-            await send({"type": "http.response.start", "status": response.status, "headers": _back(response)})
+            exchange.begun = True
+            await send({"type": "http.response.start", "status": response.status, "headers": back(response)})
             async for chunk in response.content.iter_any():
                 exchange.take(chunk)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -152,14 +169,23 @@ def said(error: BaseException) -> str:
 
 async def _unreachable(send: Send, dialect: Dialect, exchange: Exchange, error: Exception) -> None:
     """Tell the client that there is no answer; one that has begun breaks off as the provider's did."""
-    if exchange.status:
+    if exchange.begun:
         log.warning("the provider's answer broke off: %s", said(error))
         return
     status = 504 if isinstance(error, TimeoutError) else 502
     await refuse(send, dialect, status, f"no answer from the provider: {said(error)}")
 
 
-def _back(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+def answer_of(dialect: Dialect, exchange: Exchange, body: bytes) -> Answer:
+    """What the model said in the last response; raises NotUnderstood where it came in one piece that can't be read."""
+    if "text/event-stream" not in exchange.header(b"content-type"):
+        return dialect.read(body)
+    reader = dialect.reader()
+    reader.feed(body)
+    return reader.answer()
+
+
+def back(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
     """The response's headers for the client; its length stays, as the bytes do."""
     kept = passed_on(response.raw_headers)
     length = [(name, value) for name, value in response.raw_headers if name.lower() == b"content-length"]

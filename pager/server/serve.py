@@ -10,14 +10,18 @@ import uvicorn
 
 from pager import dialects
 from pager.errors import ConfigError, StoreError
+from pager.models import in_force
+from pager.plugins import load_policy
 from pager.server.app import App
-from pager.server.driver import Driver
+from pager.server.driver import Driver, FailOpen
 from pager.server.journal import Journal
+from pager.server.paging import Pager
 from pager.server.upstream import Upstream
 from pager.settings import Settings
 from pager.store import Store
 from pager.stores import open_store
 
+UNCHANGED = "keep_all"  # the policy under which every request goes out as it came
 GRACE = 10  # seconds that calls under way have to end when the proxy is stopped
 ANSWERS_RECALLED = 500  # newest answers in the log from which the token counts' corrections are learned again
 log = logging.getLogger("ctxpager")
@@ -26,10 +30,11 @@ log = logging.getLogger("ctxpager")
 def build(settings: Settings, env: Mapping[str, str]) -> App:
     """The application that these settings describe."""
     store = _open(settings)
-    journal = Journal(store, dialects.load, settings.identity.hot_sessions) if store else None
+    pager, fail_open = _pager(settings), FailOpen()
+    journal = Journal(store, dialects.load, settings.identity.hot_sessions, pager, fail_open) if store else None
     upstream = Upstream(settings.upstream, env)
     tenants = _tenants(settings, env)
-    driver = Driver(settings, upstream, journal, tenants)
+    driver = Driver(settings, upstream, journal, tenants, pager, fail_open)
     _recall(driver, store)
 
     async def stop() -> None:
@@ -40,6 +45,15 @@ def build(settings: Settings, env: Mapping[str, str]) -> App:
                 await asyncio.to_thread(store.close)
 
     return App(driver, [dialects.load(name) for name in dialects.names()], upstream, journal, stop)
+
+
+def _pager(settings: Settings) -> Pager | None:
+    """What pages prompts under the policy in force; None where nothing is ever to be changed."""
+    if settings.policy == UNCHANGED:
+        return None
+    policy = load_policy(settings.policy, settings.paging.policy_options)
+    models = in_force(settings.prices, settings.models)
+    return Pager(policy, settings.policy, models, dialects.load, marks=settings.paging.cache_marks)
 
 
 def _recall(driver: Driver, store: Store | None) -> None:

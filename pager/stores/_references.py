@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pager.events import AnswerFinished, AttemptFailed, CallReceived, Event, ToolCalled
+from pager.events import AnswerFinished, AttemptFailed, CallReceived, Event, LegFinished, Repacked, ToolCalled
 
 
 def references(event: Event) -> Iterator[str]:
@@ -20,6 +20,11 @@ def _digests(event: Event) -> Iterator[str]:
             yield event.body
         case ToolCalled():
             yield event.arguments
+        case Repacked():
+            yield from (page.message for page in event.pages)
+        case LegFinished():
+            yield event.said
+            yield event.body
 
 
 def digest_of(reference: str) -> bytes | None:

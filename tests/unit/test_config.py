@@ -41,6 +41,8 @@ VALUES = {
     "identity.keys": st.dictionaries(TEXT, VARIABLE).map(
         lambda keys: {name: f"{variable}{index}" for index, (name, variable) in enumerate(keys.items())}
     ),
+    "paging.cache_marks": st.booleans(),
+    "paging.policy_options": st.dictionaries(TEXT, OVERRIDE | st.lists(OVERRIDE, max_size=3), max_size=3),
     "models": st.dictionaries(TEXT, st.dictionaries(st.text(), OVERRIDE | st.lists(OVERRIDE, max_size=3), max_size=3)),
 }
 KINDS = ("file", "environment", "flag")
@@ -67,6 +69,8 @@ OTHER_TEXT = {
     "identity.account_headers": '["x-account"]',
     "identity.hot_sessions": "5",
     "identity.keys": '{ team = "TEAM_KEY" }',
+    "paging.cache_marks": "false",
+    "paging.policy_options": "{ age = 8 }",
     "models": '{ "a/b.c" = { window = 10 } }',
 }
 
@@ -255,6 +259,8 @@ WRONG = {
     "upstream.max_connections": ["-1", "1.5"],
     "identity.account_headers": ["'x'", "[1]", "['a b']", "['']"],
     "identity.hot_sessions": ["0", "'1'"],
+    "paging.cache_marks": ["1", "'no'"],
+    "paging.policy_options": ["1", "[]"],
     "models": ["1", "{ m = 1 }"],
 }
 PRIVATE = {

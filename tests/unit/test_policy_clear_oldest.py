@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from pager.errors import PolicyError
 from pager.policy import PageView, Prices, View
@@ -14,7 +15,9 @@ RESULT = PageView("", "result", 40_000, 10_040, 40, 0, 0, 0, 1, 1, 0, 0, False, 
 
 def view(tokens, **pages):
     """A prompt of so many tokens with these pages; each is given by what differs from a plain result."""
-    shown = [replace(RESULT, handle=handle, position=i, **traits) for i, (handle, traits) in enumerate(pages.items())]
+    shown = [
+        structs.replace(RESULT, handle=handle, position=i, **traits) for i, (handle, traits) in enumerate(pages.items())
+    ]
     return View(9, Prices(), warm=True, window=200_000, reserve=0, tokens=tokens, pages=shown)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from pager.errors import PolicyError
 from pager.policy import PageView, Prices, View
@@ -14,7 +15,9 @@ OVER = PageView("", "result", 501, 150, 40, 0, 0, 0, 5, 5, 0, 0, False, False, T
 
 def view(**pages):
     """A prompt with these pages, in this order; each is given by what differs from one just over both limits."""
-    shown = [replace(OVER, handle=handle, position=i, **traits) for i, (handle, traits) in enumerate(pages.items())]
+    shown = [
+        structs.replace(OVER, handle=handle, position=i, **traits) for i, (handle, traits) in enumerate(pages.items())
+    ]
     return View(9, Prices(), warm=True, window=100_000, reserve=0, tokens=9_000, pages=shown)
 
 

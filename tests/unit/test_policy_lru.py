@@ -1,8 +1,7 @@
 """lru on traces worked out by hand."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from pager.errors import PolicyError
 from pager.policy import PageView, Prices, View
@@ -13,7 +12,9 @@ PAGE = PageView("", "result", 400, 100, 40, 0, 0, 0, 5, 5, 0, 0, False, False, T
 
 def view(**pages):
     """A prompt with these pages, in this order; each has 100 tokens but for what is given."""
-    shown = [replace(PAGE, handle=handle, position=i, **traits) for i, (handle, traits) in enumerate(pages.items())]
+    shown = [
+        structs.replace(PAGE, handle=handle, position=i, **traits) for i, (handle, traits) in enumerate(pages.items())
+    ]
     return View(9, Prices(), warm=True, window=200_000, reserve=0, tokens=90_000, pages=shown)
 
 

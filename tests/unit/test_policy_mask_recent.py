@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from pager.errors import PolicyError
 from pager.policy import PageView, Prices, View
@@ -13,7 +14,9 @@ RESULT = PageView("", "result", 900, 300, 40, 0, 0, 0, 1, 1, 0, 0, False, False,
 
 def view(**pages):
     """A prompt with these pages, in this order; each is given by what differs from a plain result."""
-    shown = [replace(RESULT, handle=handle, position=i, **traits) for i, (handle, traits) in enumerate(pages.items())]
+    shown = [
+        structs.replace(RESULT, handle=handle, position=i, **traits) for i, (handle, traits) in enumerate(pages.items())
+    ]
     return View(9, Prices(), warm=True, window=100_000, reserve=0, tokens=9_000, pages=shown)
 
 

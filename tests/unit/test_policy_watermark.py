@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from pager.errors import PolicyError
 from pager.policy import PageView, Prices, View
@@ -14,7 +15,9 @@ PAGE = PageView("", "result", 400, 140, 40, 0, 0, 0, 5, 5, 0, 0, False, False, T
 
 def view(tokens, **pages):
     """A prompt of so many tokens; the usable window has 1,000, so the default marks are at 750 and 500."""
-    shown = [replace(PAGE, handle=handle, position=i, **traits) for i, (handle, traits) in enumerate(pages.items())]
+    shown = [
+        structs.replace(PAGE, handle=handle, position=i, **traits) for i, (handle, traits) in enumerate(pages.items())
+    ]
     return View(9, Prices(), warm=True, window=1_200, reserve=200, tokens=tokens, pages=shown)
 
 

@@ -1,0 +1,70 @@
+"""What happens when a leg of a call has ended with calls that are held back: how they are answered, and what follows.
+
+The stream itself is spliced by the wire format (``pager.splice``); here is what all formats have in common. At most so
+many rounds are gone through for one answer; the last reply tells the model so.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from pager import page_in
+from pager.splice import Held, HeldCall
+from pager.stubs import HANDLE
+
+ROUNDS = 4
+"""Legs of one call in which pages may be asked for."""
+
+LAST = "\n(This was the last page_in for this answer: go on with what you have.)"
+
+
+class Next(Enum):
+    """What follows a leg: the end of the answer, another leg, or the client's own results first."""
+
+    FINISH = "finish"
+    RESEND = "resend"
+    LATER = "later"
+
+
+class Replies(NamedTuple):
+    """Our answers to the held calls, in their order; the handles that were given and those that nobody knows."""
+
+    texts: tuple[str, ...]
+    pages: tuple[str, ...]
+    unknown: tuple[str, ...]
+    imitated: int
+
+
+def follows(held: Held, rounds: int) -> Next:
+    """What follows a leg, with so many rounds behind it."""
+    if not held.calls or not held.whole or rounds >= ROUNDS:
+        return Next.FINISH
+    return Next.LATER if held.mixed else Next.RESEND
+
+
+def reply(held: Held, tool: str, resolve: Callable[[str], str | None], *, limit: int, last: bool) -> Replies:
+    """Answer the held calls; ``limit`` bounds what pages may take in all, in characters."""
+    texts: list[str] = []
+    pages: list[str] = []
+    unknown: list[str] = []
+    imitated = 0
+    for call in held.calls:
+        if call.name != tool:
+            texts.append(_imitation(call, tool))
+            imitated += 1
+            continue
+        given = page_in.answer(call.arguments, resolve, limit=max(limit, 0))
+        limit -= len(given.text)
+        texts.append(given.text + LAST if last else given.text)
+        pages += given.pages
+        unknown += given.unknown
+    return Replies(tuple(texts), tuple(dict.fromkeys(pages)), tuple(dict.fromkeys(unknown)), imitated)
+
+
+def _imitation(call: HeldCall, tool: str) -> str:
+    """What the model is told when it writes a stub where content belongs."""
+    handles = ", ".join(dict.fromkeys(HANDLE.findall(call.arguments)))
+    return (
+        f"{call.name} was not run: its arguments hold {handles}, which only stands for content that was moved out of "
+        f"this conversation. Get the content with {tool}, then call {call.name} again with the content itself."
+    )

@@ -1,0 +1,76 @@
+"""What an item of a prompt holds that paging cares for: pages, the tool calls made and answered, what was said."""
+
+from hashlib import sha256
+from typing import NamedTuple
+
+from pager.model import Kind, Message
+from pager.quotes import said
+from pager.sites import Site
+from pager.stubs import handle_of
+
+SMALLEST = 700
+"""Bytes below which a text is no page: about three stubs' worth of tokens."""
+
+SMALLEST_ARGUMENT = 1_500
+"""Bytes below which an argument is no page: a model learns from its own calls how calls are written."""
+
+
+class Found(NamedTuple):
+    """A page as an item holds it."""
+
+    key: str
+    kind: str
+    handle: str
+    digest: bytes
+    size: int
+    call_id: str
+    text: str
+    is_error: bool
+
+
+class Made(NamedTuple):
+    """A tool call that an item makes."""
+
+    call_id: str
+    tool: str
+    arguments: str
+
+
+class Contents(NamedTuple):
+    """One item: ``said`` is what the model said in it, ``results`` the calls it answers and whether they failed."""
+
+    pages: tuple[Found, ...] = ()
+    calls: tuple[Made, ...] = ()
+    results: tuple[tuple[str, bool], ...] = ()
+    said: str = ""
+    reasoning: bool = False
+
+
+def contents(message: Message, sites: list[Site]) -> Contents:
+    """What a decoded item with these sites holds."""
+    calls = [block for block in message.blocks if block.kind is Kind.CALL]
+    spoken = [
+        said(block.text) if block.kind is Kind.CALL else block.text
+        for block in message.blocks
+        if block.kind in (Kind.TEXT, Kind.CALL)
+    ]
+    return Contents(
+        pages=tuple(page for site in sites if (page := _page(site)) is not None),
+        calls=tuple(Made(block.call_id, block.name, block.text) for block in calls),
+        results=tuple((block.call_id, block.is_error) for block in message.blocks if block.kind is Kind.RESULT),
+        said="\n".join(spoken) if message.role == "assistant" else "",
+        reasoning=any(block.kind is Kind.REASONING for block in message.blocks),
+    )
+
+
+def _page(site: Site) -> Found | None:
+    """The page at a site, if what stands there is large enough and belongs to a call."""
+    least = SMALLEST_ARGUMENT if site.kind is Kind.CALL else SMALLEST
+    if len(site.text) * 4 < least or not site.call_id:
+        return None
+    content = site.text.encode("utf-8", "surrogatepass")
+    if len(content) < least:
+        return None
+    kind = "argument" if site.kind is Kind.CALL else "result"
+    handle, digest = handle_of(content), sha256(content).digest()
+    return Found(site.key, kind, handle, digest, len(content), site.call_id, site.text, site.is_error)

@@ -1,0 +1,174 @@
+"""Decides what leaves a prompt: asks the policy, enforces the rules, prices the outcome.
+
+A policy sees numbers and proposes; what it proposes is carried out whole or, if it breaks a rule, not at all. Where a
+prompt does not fit the model's window, nobody is asked: pages go until it fits, the least useful first, at the last
+even those that the rules protect.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pager.model import Request
+from pager.policy import Decision, PageView, Policy, Prices, View
+from pager.table import GRACE, STUB_TOKENS, Page, Table, tokens_of
+
+ROOM = 0.7
+"""The share of the window that a rescue leaves filled, so that not every later call needs another one."""
+
+# Models whose thinking is valid only behind the prompt it was thought behind; documented as "preserved thinking".
+_BINDS_THINKING = re.compile(r"claude-[a-z]+-(?:5[-.][1-9]|[6-9]|\d\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a call is planned under; ``bound`` if thinking in the prompt holds only while nothing before it changes."""
+
+    prices: Prices
+    window: int
+    reserve: int
+    bound: bool = False
+
+
+class Plan(NamedTuple):
+    """What becomes of a prompt at one call.
+
+    ``pages`` go; ``rejected`` says which rule a policy's proposal broke. ``saved`` are the tokens that each call from
+    now on is shorter by, ``rewritten`` those that the provider reads again, ``price`` what that costs.
+    """
+
+    cause: str = ""
+    reason: str = ""
+    pages: tuple[Page, ...] = ()
+    rejected: str = ""
+    warm: bool = False
+    saved: int = 0
+    rewritten: int = 0
+    price: float = 0.0
+
+
+def binds_thinking(model: str) -> bool:
+    """Whether this model rejects thinking blocks when something before them has changed."""
+    return _BINDS_THINKING.search(model.lower()) is not None
+
+
+class Outlook(NamedTuple):
+    """The prompt in numbers: the tokens that stand before each page, and in all, stubs in place."""
+
+    before: list[int]
+    total: int
+
+
+def outlook(table: Table, request: Request) -> Outlook:
+    """The prompt of a branch's latest call as it would go out now, by the sizes of its parts."""
+    first = request.starts[0] if request.starts else 0
+    end = request.starts[-1] + len(request.items[-1]) if request.starts else 0
+    outside = len(request.body) - (end - first)
+    before, gained, place = [], 0, first
+    for page in table.pages:
+        item = table.slots[page.slot].item
+        place = request.starts[item] if item >= 0 else place
+        before.append(max(0, tokens_of(outside + place - first) - gained))
+        if page.stub:
+            gained += page.tokens - tokens_of(len(page.stub))
+    return Outlook(before, max(0, tokens_of(len(request.body)) - gained))
+
+
+def view(table: Table, request: Request, terms: Terms, facts: Sequence[str] = ()) -> View:
+    """What a policy sees of the branch at its latest call."""
+    prospect = outlook(table, request)
+    call, warm = table.call, _is_warm(table, terms)
+    protected_to = _last_reasoning(table) if terms.bound else -1
+    made = Counter(page.tool for page in table.pages)
+    reused = Counter(page.tool for page in table.pages if page.uses)
+    pages = [
+        PageView(
+            handle=page.name,
+            kind=page.kind,
+            size=page.size,
+            tokens=page.tokens,
+            stub_tokens=tokens_of(len(page.stub)) if page.stub else STUB_TOKENS,
+            position=position,
+            before=before,
+            after=max(0, prospect.total - before - (STUB_TOKENS if page.stub else page.tokens)),
+            age=call - page.born,
+            idle=call - page.used,
+            uses=page.uses,
+            faults=page.faults,
+            superseded=page.superseded,
+            pinned=call - page.born < GRACE or page.slot <= protected_to or page.pinned(call),
+            cached=warm and page.born < call,
+            resident=not page.stub,
+            tool=page.tool,
+            tool_pages=made[page.tool],
+            tool_reused=reused[page.tool],
+        )
+        for position, (page, before) in enumerate(zip(table.pages, prospect.before, strict=True))
+    ]
+    return View(call, terms.prices, warm, terms.window, terms.reserve, prospect.total, pages, facts)
+
+
+def propose(policy: Policy, table: Table, request: Request, terms: Terms) -> Plan:
+    """What the policy wants to go, if the rules allow it."""
+    seen = view(table, request, terms)
+    decision = policy.choose(seen)
+    if not decision.evict:
+        return Plan(reason=decision.reason)
+    broken = _broken_rule(decision, seen)
+    if broken:
+        return Plan(reason=decision.reason, rejected=broken)
+    wanted = set(decision.evict)
+    chosen = [(page, one) for page, one in zip(table.pages, seen.pages, strict=True) if one.handle in wanted]
+    rewritten = seen.tokens if not table.tool else chosen[0][1].after + STUB_TOKENS
+    return _priced("policy", decision.reason, [page for page, _ in chosen], rewritten, seen)
+
+
+def rescue(table: Table, request: Request, terms: Terms, excess: int) -> Plan:
+    """Pages that free ``excess`` tokens, or all there are: dead ones first, then the oldest, protected ones last."""
+    seen = view(table, request, terms)
+    resident = [(page, one) for page, one in zip(table.pages, seen.pages, strict=True) if one.resident]
+    resident.sort(key=lambda pair: (pair[1].pinned, not pair[0].superseded, pair[0].slot))
+    gone, freed = [], 0
+    for page, one in resident:
+        if freed >= excess:
+            break
+        if one.tokens > one.stub_tokens:
+            gone.append(page)
+            freed += one.tokens - one.stub_tokens
+    gone.sort(key=lambda page: page.slot)
+    reason = f"{excess} tokens too many for a window of {terms.window}; {len(gone)} pages go and free {freed}"
+    return _priced("rescue", reason, gone, seen.tokens, seen)
+
+
+def _priced(cause: str, reason: str, gone: list[Page], rewritten: int, seen: View) -> Plan:
+    saved = sum(page.tokens - STUB_TOKENS for page in gone)
+    left = max(0, rewritten - saved)
+    price = left * (seen.prices.write - seen.prices.read) if seen.warm else 0.0
+    return Plan(cause, reason, tuple(gone), "", seen.warm, saved, left, round(price, 1))
+
+
+def _is_warm(table: Table, terms: Terms) -> bool:
+    """Whether the provider still holds the prefix: the call before this one is not longer ago than it keeps it."""
+    return table.call > 1 and table.idle <= terms.prices.ttl_seconds
+
+
+def _last_reasoning(table: Table) -> int:
+    return next((at for at in range(len(table.slots) - 1, -1, -1) if table.slots[at].reasoning), -1)
+
+
+def _broken_rule(decision: Decision, seen: View) -> str:
+    """Which rule the decision breaks; empty if none."""
+    pages = {page.handle: page for page in seen.pages}
+    for name in decision.evict:
+        page = pages.get(name)
+        if page is None:
+            return f"{name} is not in the prompt"
+        if not page.resident:
+            return f"{name} is evicted already"
+        if page.pinned:
+            return f"{name} is pinned"
+        if page.tokens <= page.stub_tokens:
+            return f"{name} is no larger than its stub"
+    return "" if len(set(decision.evict)) == len(decision.evict) else "a page is named twice"

@@ -1,0 +1,141 @@
+"""Makes the bytes that go upstream: the client's own body with a few spans replaced.
+
+Everything that is changed is an edit of a span of the client's body: a message with a stub in it, hidden legs put back,
+the tool that was added, a cache mark. What no edit touches keeps its bytes. The edits of a branch stay the same from
+call to call until a repack, so the prompt grows at its end only.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from pager.dialect import Dialect
+from pager.model import Request, Span
+from pager.page_in import definition
+from pager.sites import spliced, stubbed
+from pager.splice import Carrier
+from pager.table import Slot, Table
+
+MARK = b'"cache_control"'
+WORTH_MARKING = 4_096  # bytes; providers cache nothing that is shorter
+Edit = tuple[Span, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request as it goes upstream: the client's, with edits; ``more`` items follow those of the client."""
+
+    request: Request
+    edits: tuple[Edit, ...] = ()
+    more: tuple[bytes, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything differs from what the client sent."""
+        return bool(self.edits or self.more)
+
+    def body(self) -> bytes:
+        """The bytes that go out."""
+        request = self.request
+        if not self.more:
+            return spliced(request.body, self.edits)
+        end = request.starts[-1] + len(request.items[-1])
+        between = request.separator or b","
+        added = b"".join(between + item for item in self.more)
+        # An edit of the last item ends where what is added begins; added must come behind it.
+        last = [edit for edit in self.edits if edit[0].end == end]
+        others = [edit for edit in self.edits if edit[0].end != end]
+        span, new = last[0] if last else (Span(end, end), b"")
+        return spliced(request.body, [*others, (span, new + added)])
+
+    def digest(self, client: str) -> str:
+        """A hash over the digest of the client's body and all edits: the same only for the same bytes."""
+        told = sha256(client.encode())
+        for span, new in sorted(self.edits):
+            told.update(f"|{span.start}-{span.end}:{len(new)}|".encode())
+            told.update(new)
+        return told.hexdigest()
+
+    def followed_by(self, items: Sequence[bytes]) -> "Outgoing":
+        """The same request with these items behind all others."""
+        return replace(self, more=(*self.more, *items))
+
+
+def render(dialect: Dialect, request: Request, table: Table, carrier: Carrier | None, *, marks: bool) -> Outgoing:
+    """The request of the table's latest call as it goes out now; without a carrier the tool is not added.
+
+    With ``marks``, a client that set no cache mark at all gets some: on the head, on the last item, and on the item
+    that was the last one before, as providers look only so far back from a mark for what they hold.
+    """
+    head = _head(dialect, request) if marks else None
+    ends = (len(table.slots) - 1, table.last_end) if head is not None else ()
+    marked = {at for at in ends if 0 <= at < len(table.slots)}
+    edits = [*_slots(dialect, request, table, marked)]
+    if carrier is not None and table.tool:
+        edits += _tool(request, carrier, definition(dialect.name, table.tool))
+    if head is not None and not any(_overlap(head[0], span) for span, _ in edits):
+        edits.append(head)
+    return Outgoing(request, tuple(edits))
+
+
+def marked(dialect: Dialect, request: Request) -> Outgoing:
+    """The client's request in full, with cache marks if it has none."""
+    head, last = _head(dialect, request), len(request.items) - 1
+    tail = dialect.mark(bytes(request.items[last])) if head is not None and last >= 0 else None
+    if head is None or tail is None:
+        return Outgoing(request)
+    return Outgoing(request, (head, (_span(request, last, 1), tail)))
+
+
+def _head(dialect: Dialect, request: Request) -> Edit | None:
+    """The mark on what stands before the messages, where the client set none and it is long enough to be cached."""
+    worth_it = len(request.body) >= WORTH_MARKING and MARK not in request.body
+    return dialect.mark_head(request) if worth_it else None
+
+
+def _slots(dialect: Dialect, request: Request, table: Table, marked: set[int]) -> Iterator[Edit]:
+    """The edits that stubs, hidden legs and cache marks make."""
+    written: set[int] = set()
+
+    def sent(at: int) -> bytes:
+        slot = table.slots[at]
+        own = bytes(request.items[slot.item]) if slot.raw is None else slot.raw
+        item = _sent(dialect, slot, own)
+        return (dialect.mark(item) or item) if at in marked else item
+
+    between = request.separator or b","
+    for one in table.expanded:
+        slots = range(one.slot, one.slot + one.slots)
+        written.update(slots)
+        new = between.join(map(sent, slots)) + (b"" if one.taken else between)
+        yield _span(request, one.item, one.taken), new
+    for at in sorted((table.changed | marked) - written):
+        yield _span(request, table.slots[at].item, 1), sent(at)
+
+
+def _sent(dialect: Dialect, slot: Slot, raw: bytes) -> bytes:
+    """An item with its stubs, written once and kept."""
+    if slot.sent is None:
+        stubs = {page.key: page.stub for page in slot.pages if page.stub}
+        slot.sent = stubbed(raw, dialect.sites(raw), stubs) if stubs else raw
+    return slot.sent
+
+
+def _span(request: Request, item: int, count: int) -> Span:
+    start = request.starts[item]
+    if not count:
+        return Span(start, start)
+    last = item + count - 1
+    return Span(start, request.starts[last] + len(request.items[last]))
+
+
+def _tool(request: Request, carrier: Carrier, entry: bytes) -> list[Edit]:
+    """The edit that adds the tool; tools stand in no item that holds a page."""
+    shift = request.starts[carrier.item] if carrier.item is not None else 0
+    at = shift + carrier.at
+    return [(Span(at, at), carrier.before + entry + carrier.after)]
+
+
+def _overlap(left: Span, right: Span) -> bool:
+    """Whether two edits can't both be made; at one and the same place they would be made in no certain order."""
+    return left == right or (left.start < right.end and right.start < left.end)

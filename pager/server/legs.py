@@ -1,0 +1,346 @@
+"""Sends a paged call upstream and brings back one answer, however many legs that takes.
+
+The first leg carries the paged prompt. Where the model asks for pages, it is answered from the log and another leg goes
+out; the client's stream goes on where it was. A request that the provider refuses is evicted harder if it was too long,
+else it is sent once more as the client wrote it.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from hashlib import sha256
+from time import perf_counter
+from typing import TypeVar
+
+import aiohttp
+import msgspec
+
+from pager import exchange as rules
+from pager import sessions
+from pager.dialect import Dialect
+from pager.errors import BadRequest, NotUnderstood
+from pager.events import Bypassed, LegFinished
+from pager.exchange import ROUNDS, Next
+from pager.overflow import Overflow, overflow
+from pager.planner import ROOM
+from pager.server import bodies
+from pager.server.entries import Entry, tokens
+from pager.server.journal import Journal
+from pager.server.paging import Paged, Pager
+from pager.server.relay import STATUSES, Exchange, Scope, Send, answer_of, back
+from pager.server.upstream import Upstream, passed_on
+from pager.splice import Held, Splice
+from pager.table import BYTES_A_TOKEN, tokens_of
+
+REFUSALS = frozenset({400, 413, 422})
+"""Statuses by which a provider says that it does not like the request itself."""
+
+RESCUES = 2  # times that a prompt is made shorter within one call
+BEAT = 10.0  # seconds without a byte after which a stream gets a heartbeat
+SMALLEST_REPLY = 4_000  # characters of pages that the model gets in any case
+LARGEST_BODY = 64 << 20
+_T = TypeVar("_T")
+log = logging.getLogger("ctxpager")
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What a call with legs needs of the server."""
+
+    upstream: Upstream
+    journal: Journal
+    pager: Pager
+    now: Callable[[], float]
+
+
+class Legs:
+    """One paged call on its way."""
+
+    def __init__(self, wiring: Wiring, entry: Entry, paged: Paged, client: bytes, scope: Scope, send: Send) -> None:
+        self._wiring = wiring
+        self.entry = entry
+        self.failed = False
+        self._paged = paged
+        self._client = client
+        self._scope = scope
+        self._send = send
+        self._outgoing = wiring.pager.outgoing(paged)
+        self._splice: Splice | None = None
+        self._unmodified = not self._outgoing.changed
+        self._refusal = ""
+        self._rescues = 0
+        self._started = False
+        self._last_sent = 0.0
+        self.rounds = 0
+        self.hidden: set[str] = set()
+
+    @property
+    def sent(self) -> str:
+        """A digest of what went out, where that was not what the client sent."""
+        return "" if self._unmodified else self._outgoing.digest(self.entry.recipe.body)
+
+    async def fit(self, tokens: int) -> None:
+        """Make the prompt fit the model's window, if the client's has so many tokens and is too long."""
+        terms, table = self._paged.terms, self._paged.table
+        saved = sum(page.tokens - tokens_of(len(page.stub)) for page in table.pages if page.stub)
+        limit = terms.window - terms.reserve
+        left = tokens - (0 if self._paged.full else saved)
+        if left > limit and not self._paged.untouched:
+            await self._rescue(left - round(limit * ROOM))
+
+    async def run(self, dialect: Dialect, exchange: Exchange) -> None:
+        """Go through all legs until the client has its answer."""
+        if self._paged.table.tool and self._paged.carrier is not None:
+            self._splice = dialect.splice(self._paged.table.tool, self._imitates)
+        more = True
+        while more:
+            exchange.begin_leg()
+            begun = perf_counter()
+            sending = self._request(dialect)
+            response = (
+                await self._beating(dialect, sending.__aenter__()) if self._started else await sending.__aenter__()
+            )
+            try:
+                more = await self._take(dialect, exchange, response, begun)
+            finally:
+                await sending.__aexit__(None, None, None)
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _imitates(self, arguments: str) -> bool:
+        return self.rounds < ROUNDS and self._wiring.pager.imitates(self._paged.table, arguments)
+
+    def _request(self, dialect: Dialect) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        scope, upstream = self._scope, self._wiring.upstream
+        path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
+        url = upstream.url(dialect.name, path, query)
+        own = [] if self._splice is None else [b"accept-encoding"]  # an answer that we read must not be compressed
+        if not self._unmodified:
+            own.append(b"content-encoding")  # nor is what we wrote
+        headers = passed_on(scope["headers"], also=own)
+        if self._splice is not None:
+            headers.append((b"accept-encoding", b"identity"))
+        body = self._client if self._unmodified else self._outgoing.body()
+        return upstream.send(scope["method"], url, headers, body, dialect.name)
+
+    async def _take(self, dialect: Dialect, exchange: Exchange, response: aiohttp.ClientResponse, begun: float) -> bool:
+        """Take one response; whether another leg follows."""
+        if response.status not in STATUSES:
+            raise aiohttp.ClientPayloadError(f"it answered with the status {response.status}")
+        exchange.status, exchange.headers = response.status, list(response.raw_headers)
+        if response.status in REFUSALS and await self._refused(response):
+            return True
+        if response.status >= 400:
+            return await self._fail(exchange, response)
+        await self._accepted()
+        if self._splice is None or (self._unmodified and not self._started):
+            return await self._pass_on(exchange, response)
+        streamed = "text/event-stream" in response.headers.get("content-type", "")
+        if streamed:
+            await self._stream(dialect, exchange, response, self._splice)
+        elif not await self._whole(exchange, response, self._splice):
+            return False
+        return await self._ended(dialect, exchange, response, self._splice, begun)
+
+    async def _fail(self, exchange: Exchange, response: aiohttp.ClientResponse) -> bool:
+        """Pass an error on as it came; where the client's stream has begun, it becomes an event in it."""
+        said = await response.read()
+        exchange.take(said)
+        if self._started and self._splice is not None:
+            await self._out(self._splice.fail(response.status, said[:2000].decode("utf-8", "replace")))
+        else:
+            await self._start(exchange, response, back(response))
+            await self._out(said)
+        return False
+
+    async def _pass_on(self, exchange: Exchange, response: aiohttp.ClientResponse) -> bool:
+        """Pass an answer on as it comes."""
+        await self._start(exchange, response, back(response))
+        async for chunk in response.content.iter_any():
+            exchange.take(chunk)
+            await self._out(chunk)
+        return False
+
+    async def _stream(
+        self, dialect: Dialect, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice
+    ) -> None:
+        if not self._started:
+            await self._start(exchange, response, _without_length(back(response)))
+        async for chunk in self._chunks(dialect, response):
+            exchange.take(chunk)
+            out = splice.feed(chunk)
+            if out:
+                await self._out(out)
+            elif perf_counter() - self._last_sent > BEAT:
+                await self._out(dialect.heartbeat)
+
+    async def _chunks(self, dialect: Dialect, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        """The bytes of a streamed leg; one that is compressed all the same is read whole."""
+        encoding = response.headers.get("content-encoding", "")
+        if encoding:
+            yield bodies.decoded(await response.read(), encoding, LARGEST_BODY)
+            return
+        content = response.content
+        if self.rounds:  # the client has waited for a leg already: keep its connection alive until this one speaks
+            first = await self._beating(dialect, content.readany())
+            yield first
+        async for chunk in content.iter_any():
+            yield chunk
+
+    async def _whole(self, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice) -> bool:
+        """Take an answer in one piece; False if it can't be read: then it has been passed on as it came."""
+        raw = await response.read()
+        exchange.take(raw)
+        encoding = response.headers.get("content-encoding", "")
+        try:
+            splice.take(bodies.decoded(raw, encoding, LARGEST_BODY) if encoding else raw)
+        except (NotUnderstood, BadRequest):
+            await self._start(exchange, response, back(response))
+            await self._out(raw)
+            return False
+        return True
+
+    async def _ended(
+        self, dialect: Dialect, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice, begun: float
+    ) -> bool:
+        """A leg has come to its end: go on with another, or end the answer."""
+        held = splice.held()
+        what = rules.follows(held, self.rounds)
+        if what is not Next.FINISH:
+            await self._answer(dialect, exchange, splice, held, begun)
+        if what is Next.RESEND:
+            splice.go_on()
+            return True
+        end = splice.finish()
+        if not self._started:
+            await self._start(exchange, response, _with_length(back(response), len(end)))
+        await self._out(end)
+        return False
+
+    async def _answer(self, dialect: Dialect, exchange: Exchange, splice: Splice, held: Held, begun: float) -> None:
+        """Answer what the model asked for, keep the leg in the prompt, and log it before anything goes on."""
+        self.rounds += 1
+        entry, paged, table = self.entry, self._paged, self._paged.table
+        pager, branch = self._wiring.pager, self.entry.placement.branch.number
+        replies = await asyncio.to_thread(
+            rules.reply,
+            held,
+            table.tool,
+            lambda handle: pager.resolve(entry.session, branch, handle),
+            limit=self._room(),
+            last=self.rounds == ROUNDS,
+        )
+        leg = splice.leg(replies.texts)
+        said, body = msgspec.json.encode(leg), b"".join(exchange.chunks)
+        told = answer_of(dialect, exchange, body)
+        finished = LegFinished(
+            branch=branch,
+            call=entry.placement.call,
+            attempt=entry.placement.attempt,
+            leg=self.rounds,
+            said=sha256(said).hexdigest(),
+            body=sha256(body).hexdigest(),
+            size=len(body),
+            total_ms=round((perf_counter() - begun) * 1000, 3),
+            answer_id=told.id,
+            usage=None if held.mixed else tokens(told),
+            pages=list(replies.pages),
+            unknown=list(replies.unknown),
+            imitated=replies.imitated,
+            mixed=held.mixed,
+        )
+        sessions.keep_leg(table, finished, leg)
+        self.hidden.update(call.call_id for call in held.calls)
+        blobs = {sha256(said).digest(): said, sha256(body).digest(): body}
+        await self._wiring.journal.note(entry, self._wiring.now(), [finished], blobs)
+        if not held.mixed:
+            self._outgoing = self._outgoing.followed_by(paged.dialect.appended(leg))
+
+    def _room(self) -> int:
+        """How many characters of pages still fit the model's window."""
+        terms = self._paged.terms
+        used = tokens_of(len(self._outgoing.body()))
+        return max(SMALLEST_REPLY, round((terms.window - terms.reserve - used) * BYTES_A_TOKEN * ROOM))
+
+    async def _refused(self, response: aiohttp.ClientResponse) -> bool:
+        """What to do with a request that the provider does not accept; whether another one goes out."""
+        if self._refusal or (self._splice is not None and self._splice.held().shown):
+            return False
+        said = await response.read()
+        found = overflow(response.status, said)
+        if found is not None and await self._shorten(found):
+            return True
+        if self._unmodified:
+            return False
+        self._unmodified = True
+        self._refusal = f"{response.status}: {said[:500].decode('utf-8', 'replace')}"
+        return True
+
+    async def _accepted(self) -> None:
+        """Stop paging in this branch if the provider took the client's own request but not the paged one."""
+        if not self._refusal:
+            return
+        entry, detail = self.entry, self._refusal
+        self._refusal = ""
+        log.warning("PAGING STOPS for branch %d of %s: %s", *entry.spot[1::-1], detail)
+        self._paged.table.stopped = detail
+        event = Bypassed(sessions.REFUSED, detail, entry.placement.branch.number, entry.placement.call)
+        await self._wiring.journal.note(entry, self._wiring.now(), [event], {})
+
+    async def _shorten(self, found: Overflow) -> bool:
+        """Evict harder after the provider said that the prompt is too long; whether it is shorter now."""
+        if self._rescues >= RESCUES:
+            return False
+        self._rescues += 1
+        self._wiring.pager.learn_window(self._paged.request.model, found.limit)
+        ours = tokens_of(len(self._outgoing.body()))
+        told = found.tokens - found.reserved if found.tokens else ours
+        reserved = found.reserved or self._paged.terms.reserve
+        excess = told - round((found.limit or self._paged.terms.window) * ROOM) + reserved
+        return await self._rescue(max(round(excess * ours / max(told, 1)), round(ours * (1 - ROOM) / 2)))
+
+    async def _rescue(self, excess: int) -> bool:
+        """Evict until the prompt is so many tokens shorter; whether anything could be evicted."""
+        pager, entry, paged = self._wiring.pager, self.entry, self._paged
+        repacked = pager.rescue(paged, entry.placement.branch.number, excess)
+        if repacked is None:
+            return False
+        await self._wiring.journal.note(entry, self._wiring.now(), [repacked], paged.blobs)
+        more = self._outgoing.more
+        self._outgoing = pager.outgoing(paged)
+        self._unmodified = False
+        self._outgoing = self._outgoing.followed_by(more) if more else self._outgoing
+        if self._splice is None and paged.carrier is not None:
+            self._splice = paged.dialect.splice(paged.table.tool, self._imitates)
+        return True
+
+    async def _start(
+        self, exchange: Exchange, response: aiohttp.ClientResponse, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        self._started = exchange.begun = True
+        await self._send({"type": "http.response.start", "status": response.status, "headers": headers})
+
+    async def _out(self, data: bytes) -> None:
+        self._last_sent = perf_counter()
+        if data:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _beating(self, dialect: Dialect, work: Awaitable[_T]) -> _T:
+        """Wait for something while the client's stream stands still; a heartbeat tells it that we live."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=BEAT))[0]:
+                await self._out(dialect.heartbeat)
+            return task.result()
+        finally:
+            task.cancel()
+
+
+def _without_length(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers for an answer that has another length than the one that came, and is not compressed."""
+    return [(name, value) for name, value in headers if name not in (b"content-length", b"content-encoding")]
+
+
+def _with_length(headers: list[tuple[bytes, bytes]], length: int) -> list[tuple[bytes, bytes]]:
+    return [*_without_length(headers), (b"content-length", str(length).encode())]

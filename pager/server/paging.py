@@ -1,0 +1,244 @@
+"""Decides for each call what is paged, under the policy and the prices in force, and writes the decision down.
+
+It knows the policy, the table of models and the wire formats. It changes page tables only in ways that the log can
+repeat: every change is an event that goes into the log with it.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import msgspec
+
+from pager import planner, sessions
+from pager.dialect import Dialect
+from pager.errors import StoreCorrupt
+from pager.events import Bypassed, Event, Repacked
+from pager.lineage import Placement, Session
+from pager.model import Request
+from pager.models import Table as Models
+from pager.page_in import name_for
+from pager.pages import Contents, contents
+from pager.planner import Plan, Terms
+from pager.policy import Policy
+from pager.render import Outgoing, marked, render
+from pager.splice import Carrier, Leg
+from pager.stubs import HANDLE, Subject, make_stub
+from pager.table import STUB_TOKENS, Items, Page, Source, Table
+from pager.tokens import O200K, Counter
+
+RESERVE = 16_000  # tokens left for the answer where neither the request nor the table of models says how many
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+BYPASS = "x-pager-bypass"
+_WHOLE = re.compile(rb"\d{1,9}")
+_leg = msgspec.json.Decoder(Leg)
+log = logging.getLogger("ctxpager")
+
+
+class Call(NamedTuple):
+    """A call that is to be planned; ``bypass`` says why it must go out in full, if it must."""
+
+    dialect: Dialect
+    request: Request
+    items: Items
+    at: float
+    bypass: str = ""
+
+
+def bypassed(headers: Mapping[str, str]) -> str:
+    """Why a client wants its call to go out in full; empty if it does not."""
+    return f"the client sent {BYPASS}" if headers.get(BYPASS, "0").strip().lower() not in ("", "0", "false") else ""
+
+
+@dataclass(slots=True)
+class Paged:
+    """A call as it was planned: ``untouched``, else in full but for cache marks, else paged.
+
+    The tool is added where there is a ``carrier`` for it. ``events`` and ``blobs`` are for the log.
+    """
+
+    dialect: Dialect
+    request: Request
+    table: Table
+    terms: Terms
+    untouched: bool = False
+    full: bool = True
+    carrier: Carrier | None = None
+    events: list[Event] = field(default_factory=list)
+    blobs: dict[bytes, bytes] = field(default_factory=dict)
+
+
+class Pager:
+    """Plans calls, and finds pages again."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        name: str,
+        models: Models,
+        load_dialect: Callable[[str], Dialect],
+        *,
+        marks: bool,
+    ) -> None:
+        self._policy = policy
+        self._name = name
+        self._models = models
+        self._load_dialect = load_dialect
+        self._marks = marks
+        self._counter = Counter()
+        self._windows: dict[str, int] = {}
+        self.fetch: Callable[[bytes], bytes | None] = lambda _: None
+
+    def make(self, dialect: str) -> Table:
+        """An empty page table for a branch of this wire format."""
+        spoken = self._load_dialect(dialect)
+        return Table(dialect, partial(_contents, spoken), spoken.expand)
+
+    def item(self, digest: bytes) -> bytes:
+        """A blob of the log that must be there."""
+        blob = self.fetch(digest)
+        if blob is None:
+            raise StoreCorrupt(f"the log refers to content {digest.hex()} that it does not hold; run `ctxpager check`")
+        return blob
+
+    def leg(self, digest: bytes) -> Leg:
+        """A logged leg."""
+        return _leg.decode(self.item(digest))
+
+    def plan(self, session: Session, placement: Placement, call: Call) -> Paged | None:
+        """Take a call into its branch's table and decide what is paged; None where it can't be paged at all."""
+        branch, request = placement.branch.number, call.request
+        if placement.opened is not None:
+            sessions.open_table(session, branch, placement.opened.parent, call.dialect.name, self)
+        if request.separator is None or not request.items or branch not in session.tables:
+            return None
+        table = session.tables[branch]
+        table.advance(placement.call, placement.attempt, call.at, call.items)
+        paged = Paged(call.dialect, request, table, self._terms(request))
+        where = (branch, placement.call, placement.attempt)
+        if table.lost_legs:
+            gone = f"the place of {table.lost_legs} hidden legs is gone from the client's history"
+            paged.events.append(Repacked(*where, cause="client", reason=gone, policy=self._name))
+        if call.bypass:
+            paged.events.append(Bypassed("asked", call.bypass, branch, placement.call))
+        paged.untouched = bool(call.bypass or table.stopped)
+        if not paged.untouched:
+            self._decide(paged, where)
+        return paged
+
+    def outgoing(self, paged: Paged) -> Outgoing:
+        """The request as it goes upstream."""
+        if paged.untouched:
+            return Outgoing(paged.request)
+        if paged.full:
+            return marked(paged.dialect, paged.request) if self._marks else Outgoing(paged.request)
+        return render(paged.dialect, paged.request, paged.table, paged.carrier, marks=self._marks)
+
+    def rescue(self, paged: Paged, branch: int, excess: int) -> Repacked | None:
+        """Evict until the prompt is so many tokens shorter; None if nothing is left to evict."""
+        plan = planner.rescue(paged.table, paged.request, paged.terms, excess)
+        if not plan.pages:
+            return None
+        carrier = paged.dialect.carrier(paged.request)
+        paged.carrier = carrier if isinstance(carrier, Carrier) else None
+        paged.full = paged.untouched = False
+        return self._repack(paged, (branch, paged.table.call, paged.table.attempt), plan)
+
+    def learn_window(self, model: str, window: int) -> None:
+        """Believe what the provider said of a model's window."""
+        if window and len(self._windows) < 1_000:
+            self._windows[model] = window
+
+    def resolve(self, session: Session, branch: int, handle: str) -> str | None:
+        """The text of a page that was evicted somewhere in this session, best in this branch; None if none was."""
+        others = (table for number, table in session.tables.items() if number != branch)
+        for table in [session.tables[branch], *others]:
+            source = table.shown.get(handle)
+            if source is not None:
+                return self._text(self._load_dialect(table.dialect), source)
+        return None
+
+    def imitates(self, table: Table, arguments: str) -> bool:
+        """Whether a call's arguments name a page that the model knows by its stub."""
+        return any(handle in table.shown for handle in HANDLE.findall(arguments))
+
+    def _decide(self, paged: Paged, where: tuple[int, int, int]) -> None:
+        table = paged.table
+        carrier = paged.dialect.carrier(paged.request)
+        if isinstance(carrier, str):
+            if table.tool:
+                paged.events.append(Bypassed("cannot_carry", carrier, where[0], where[1]))
+            return
+        paged.carrier, paged.full = carrier, False
+        plan = planner.propose(self._policy, table, paged.request, paged.terms)
+        if plan.rejected:
+            log.warning("the policy's decision was rejected: %s", plan.rejected)
+            paged.events.append(Bypassed("decision_rejected", plan.rejected, where[0], where[1]))
+        elif plan.pages:
+            self._repack(paged, where, plan)
+        elif table.tool and table.tool in carrier.names:  # the client has a tool of that name now
+            self._repack(paged, where, Plan("client", "the client now has a tool of the added tool's name"))
+
+    def _repack(self, paged: Paged, where: tuple[int, int, int], plan: Plan) -> Repacked:
+        table = paged.table
+        taken = paged.carrier.names if paged.carrier else frozenset()
+        tool = table.tool if table.tool and table.tool not in taken else name_for(taken)
+        gone = [table.evicted(page, self._stub(paged, page, tool)) for page in plan.pages]
+        for page in plan.pages:
+            slot = table.slots[page.slot]
+            if slot.raw is not None:
+                paged.blobs[slot.digest] = slot.raw
+        repacked = Repacked(
+            *where,
+            cause=plan.cause,
+            reason=plan.reason,
+            policy=self._name,
+            tool="" if tool == table.tool else tool,
+            warm=plan.warm,
+            pages=gone,
+            saved=plan.saved,
+            rewritten=plan.rewritten,
+            price=plan.price,
+        )
+        sessions.repack(table, repacked)
+        paged.events.append(repacked)
+        return repacked
+
+    def _stub(self, paged: Paged, page: Page, tool: str) -> str:
+        slot = paged.table.slots[page.slot]
+        raw = slot.raw if slot.raw is not None else bytes(paged.request.items[slot.item])
+        text = _text_at(paged.dialect, raw, page.key) or ""
+        about, lines = paged.table.about(page), text.count("\n") + 1
+        subject = Subject("argument" if page.kind == "argument" else "result", page.tool, about, page.size, lines, text)
+        return make_stub(subject, page.handle, lambda said: self._counter.count(said, O200K), STUB_TOKENS, getter=tool)
+
+    def _terms(self, request: Request) -> Terms:
+        model = self._models.find(request.model)
+        window = self._windows.get(request.model, model.window)
+        reserve = min(_asked_for(request) or min(model.output_limit or RESERVE, RESERVE), window // 2)
+        bound = planner.binds_thinking(request.model)
+        return Terms(self._models.prices(request.model), window, reserve, bound)
+
+    def _text(self, dialect: Dialect, source: Source) -> str | None:
+        raw = self.fetch(source.message)
+        return None if raw is None else _text_at(dialect, raw, source.key)
+
+
+def _contents(dialect: Dialect, raw: bytes) -> Contents:
+    return contents(dialect.decode(raw), dialect.sites(raw))
+
+
+def _text_at(dialect: Dialect, raw: bytes, key: str) -> str | None:
+    return next((site.text for site in dialect.sites(raw) if site.key == key), None)
+
+
+def _asked_for(request: Request) -> int:
+    """The tokens that the client leaves for the answer; 0 if it does not say."""
+    for name in LIMITS:
+        span = request.members.get(name)
+        if span is not None and _WHOLE.fullmatch(request.body, span.start, span.end):
+            return int(request.body[span.start : span.end])
+    return 0

@@ -1,0 +1,381 @@
+"""The page table of a branch: what its prompt is made of, and what is known of every page in it.
+
+The table is a fold of the log. A call advances it (``advance``), a logged decision evicts pages (``evict``), a logged
+leg stays in the prompt and counts as a use of the pages it brought (``keep_leg``). The same events in the same order
+give the same table, live or rebuilt; that is why nothing here looks at a clock, or at what was not logged before.
+
+The prompt is a list of slots: the client's items in their order, with hidden legs put back where they happened. Only
+what is new in a call is read: slots that a call repeats byte for byte stay as they are.
+
+A page has a name in its branch: its handle, with a number behind it where the same content stands there again.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Literal, NamedTuple
+
+from pager.events import Evicted
+from pager.pages import Contents, Found
+from pager.quotes import Index
+from pager.splice import Expansion, Leg
+from pager.stubs import longer, main_argument
+from pager.supersession import Deed, Supersession, deed_of
+
+GRACE = 2
+"""Calls for which a new page stays: the results since the last two answers."""
+
+PIN_HALF_LIFE = 8
+"""Calls after which a pin has half its strength; it holds while at least half a fault is left of it."""
+
+ERROR_CALLS = 6
+"""Calls for which the result of a failed tool stays: the model may be working on it."""
+
+BYTES_A_TOKEN = 3.5
+"""By which a page's tokens are told from its bytes: near enough to choose by, and the same in every process."""
+
+STUB_TOKENS = 64
+"""What a stub may have."""
+
+LONGER = 24
+"""Digits of the handle of a page whose usual handle is that of another content."""
+
+LOOKED_AT = 512
+"""Items after a call in which the answer of a call with hidden legs is looked for."""
+
+Reader = Callable[[bytes], Contents]
+Expander = Callable[[Sequence[bytes], Sequence[Leg]], Expansion | None]
+
+
+def tokens_of(size: int) -> int:
+    """The tokens of a text with so many bytes, roughly."""
+    return round(size / BYTES_A_TOKEN)
+
+
+class Items(NamedTuple):
+    """A call's items: the hashes of their bytes and of their normal forms, and the bytes of any of them."""
+
+    digests: Sequence[bytes]
+    norms: Sequence[bytes]
+    raw: Callable[[int], bytes]
+
+
+class Source(NamedTuple):
+    """Where the content of a page is kept: the digest of an item, and the page's key in it."""
+
+    message: bytes
+    key: str
+
+
+@dataclass(slots=True)
+class Page:
+    """One page of a branch; calls are counted by their number in the branch. A stub means that it is evicted."""
+
+    name: str
+    handle: str
+    key: str
+    kind: str
+    tool: str
+    call_id: str
+    size: int
+    born: int
+    slot: int
+    used: int
+    is_error: bool = False
+    uses: int = 0
+    faults: int = 0
+    superseded: bool = False
+    stub: str = ""
+    pin: float = 0.0
+    pinned_at: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """What it costs while it is resident."""
+        return tokens_of(self.size)
+
+    def pinned(self, call: int) -> bool:
+        """Whether a fault, or an error that the model is working on, still holds it."""
+        held = self.pin * 0.5 ** ((call - self.pinned_at) / PIN_HALF_LIFE) >= 0.5
+        return held or (self.is_error and call - self.born < ERROR_CALLS)
+
+    def fault(self, call: int) -> None:
+        """The model needed it though it was evicted."""
+        left = self.pin * 0.5 ** ((call - self.pinned_at) / PIN_HALF_LIFE)
+        self.pin, self.pinned_at = left + 1.0, call
+        self.faults += 1
+        self.used = max(self.used, call)
+
+
+@dataclass(slots=True)
+class Slot:
+    """One item of the prompt: the client's number ``item``, or, at -1, bytes of our own."""
+
+    digest: bytes
+    item: int
+    raw: bytes | None = None
+    pages: list[Page] = field(default_factory=list)
+    reasoning: bool = False
+    sent: bytes | None = None
+
+
+class Expanded(NamedTuple):
+    """Hidden legs in the prompt: ``taken`` of the client's items from ``item`` on are ``slots`` slots from ``slot``."""
+
+    item: int
+    taken: int
+    slot: int
+    slots: int
+
+
+@dataclass(slots=True)
+class Hidden:
+    """The hidden legs of one call, and the item that stood last in its request."""
+
+    before: bytes
+    legs: list[Leg]
+
+
+def _by_what_was_read() -> Supersession:
+    """What is dead: of files that were edited since, half are quoted again; of what was read or written anew, few."""
+    return Supersession(by_edits=False)
+
+
+@dataclass(slots=True)
+class Table:
+    """The pages of one branch as of its latest call, in the order of the prompt; ``changed`` are slots with stubs.
+
+    ``idle`` are the seconds since the call before, ``tool`` is the name of the tool that was added for paging, if it
+    was; ``stopped`` says why there is no paging in this branch any more, if there is not. ``shown`` are the pages that
+    the model knows by a stub.
+    """
+
+    dialect: str
+    read: Reader
+    expand: Expander
+    call: int = 0
+    attempt: int = 0
+    at: float = 0.0
+    idle: float = 0.0
+    tool: str = ""
+    stopped: str = ""
+    digests: list[bytes] = field(default_factory=list)
+    norms: list[bytes] = field(default_factory=list)
+    slots: list[Slot] = field(default_factory=list)
+    pages: list[Page] = field(default_factory=list)
+    changed: set[int] = field(default_factory=set)
+    expanded: list[Expanded] = field(default_factory=list)
+    hidden: dict[int, Hidden] = field(default_factory=dict)
+    lost_legs: int = 0
+    last_end: int = -1
+    known: dict[str, Page] = field(default_factory=dict)
+    shown: dict[str, Source] = field(default_factory=dict)
+    _counts: dict[str, int] = field(default_factory=dict)
+    _contents: dict[str, bytes] = field(default_factory=dict)
+    _calls: dict[str, tuple[str, str, Deed]] = field(default_factory=dict)
+    _unread: list[tuple[str, str]] = field(default_factory=list)
+    _quotes: Index = field(default_factory=Index)
+    _dead: Supersession = field(default_factory=_by_what_was_read)
+
+    def advance(self, call: int, attempt: int, at: float, items: Items) -> None:
+        """Take the request of a call; what the latest one had already stays as it is."""
+        self.catch_up()
+        self.idle = at - self.at if self.call else 0.0
+        self.call, self.attempt, self.at = call, attempt, at
+        fresh_from = _common(self.norms, items.norms)
+        self.hidden.pop(len(items.digests), None)  # another attempt at this call made them
+        self.lost_legs = 0
+        self.last_end = len(self.slots) - 1
+        place = self._cut(_common(self.digests, items.digests))
+        while place < len(items.digests):
+            place = self._take(place, items, new=place >= fresh_from)
+        self.digests, self.norms = list(items.digests), list(items.norms)
+
+    def catch_up(self) -> None:
+        """Index what came with the latest call: done while the model thinks, or before the next call is taken."""
+        for name, text in self._unread:
+            self._quotes.add(name, text)
+        self._unread.clear()
+
+    def evict(self, gone: Iterable[Evicted]) -> None:
+        """Let these stubs stand for their pages from now on."""
+        for one in gone:
+            page = self.known.get(one.page)
+            if page is None or page.key != one.key:
+                continue
+            page.stub = one.stub
+            self.slots[page.slot].sent = None
+            self.changed.add(page.slot)
+            self.shown[page.handle] = Source(bytes.fromhex(one.message), one.key)
+
+    def keep_leg(self, call: int, attempt: int, leg: Leg, handles: Iterable[str]) -> None:
+        """Keep a hidden leg; the pages that it brought back are in use. One of a call left behind has no place."""
+        if (call, attempt) != (self.call, self.attempt):
+            return
+        place = len(self.digests)
+        before = self.norms[-1] if self.norms else b""
+        self.hidden.setdefault(place, Hidden(before, [])).legs.append(leg)
+        wanted = set(handles)
+        for page in self.known.values():
+            if page.handle in wanted:
+                page.fault(self.call)
+
+    def legs_now(self) -> list[Leg]:
+        """The hidden legs of the latest call so far."""
+        kept = self.hidden.get(len(self.digests))
+        return kept.legs if kept else []
+
+    def evicted(self, page: Page, stub: str) -> Evicted:
+        """What is logged of a page that is to go."""
+        return Evicted(page.name, self.slots[page.slot].digest.hex(), page.key, stub)
+
+    def about(self, page: Page) -> str:
+        """The main argument of the call that a page belongs to."""
+        return self._calls.get(page.call_id, ("", "", None))[1]
+
+    def copy(self) -> "Table":
+        """A table of its own for a branch that forks off here."""
+        pages = {name: replace(page) for name, page in self.known.items()}
+        slots = [replace(slot, pages=[pages[page.name] for page in slot.pages]) for slot in self.slots]
+        hidden = {place: replace(kept, legs=list(kept.legs)) for place, kept in self.hidden.items()}
+        return replace(
+            self,
+            slots=slots,
+            pages=[page for slot in slots for page in slot.pages],
+            changed=set(self.changed),
+            known=pages,
+            hidden=hidden,
+            expanded=list(self.expanded),
+            shown=dict(self.shown),
+            _counts=dict(self._counts),
+            _contents=dict(self._contents),
+            _calls=dict(self._calls),
+            _unread=list(self._unread),
+            _quotes=self._quotes.copy(),
+            _dead=self._dead.copy(),
+        )
+
+    def _cut(self, keep: int) -> int:
+        """Forget all slots from the client's item ``keep`` on, whole expansions at a time; the item to go on with."""
+        while self.expanded and self.expanded[-1].item + max(self.expanded[-1].taken, 1) > keep:
+            keep = min(keep, self.expanded.pop().item)
+        last = self.expanded[-1] if self.expanded else Expanded(0, 0, 0, 0)
+        first = last.slot + last.slots + keep - (last.item + last.taken)
+        gone = [page for slot in self.slots[first:] for page in slot.pages]
+        for page in gone:
+            self._counts[page.handle] -= 1
+        del self.slots[first:], self.pages[len(self.pages) - len(gone) :]
+        self.changed = {slot for slot in self.changed if slot < first}
+        return keep
+
+    def _take(self, place: int, items: Items, *, new: bool) -> int:
+        """Add the next of the client's items, with hidden legs put back; the item to go on with."""
+        taken = self._put_back(place, items, new=new) if place in self.hidden else 0
+        if not taken:
+            raw = items.raw(place)
+            self._add(Slot(items.digests[place], place), raw, new=new)
+        return place + (taken or 1)
+
+    def _put_back(self, place: int, items: Items, *, new: bool) -> int:
+        """Put the hidden legs at this place back; how many of the client's items they stand for."""
+        kept = self.hidden[place]
+        expansion = None
+        if place == 0 or items.norms[place - 1] == kept.before:
+            following = [items.raw(at) for at in range(place, min(len(items.digests), place + LOOKED_AT))]
+            expansion = self.expand(following, kept.legs)
+        if expansion is None:
+            del self.hidden[place]
+            self.lost_legs += len(kept.legs)
+            return 0
+        first = len(self.slots)
+        for raw in expansion.items:
+            self._add(Slot(sha256(raw).digest(), -1, raw), raw, new=new)
+        self.expanded.append(Expanded(place, expansion.taken, first, len(expansion.items)))
+        return expansion.taken
+
+    def _add(self, slot: Slot, raw: bytes, *, new: bool) -> None:
+        found = self.read(raw)
+        slot.reasoning = found.reasoning
+        self.slots.append(slot)
+        if new:
+            self._note_calls(found)
+        slot.pages = [self._page(page, new=new) for page in found.pages]
+        self.pages += slot.pages
+        if any(page.stub for page in slot.pages):
+            self.changed.add(len(self.slots) - 1)
+        if new and found.said:
+            self._note_use(found.said)
+
+    def _note_calls(self, found: Contents) -> None:
+        for made in found.calls:
+            self._calls[made.call_id] = (made.tool, main_argument(made.arguments), deed_of(made.tool, made.arguments))
+        paged = {page.call_id for page in found.pages if page.kind == "result"}
+        for call_id, failed in found.results:
+            if call_id in self._calls and call_id not in paged:
+                self._bury(self._dead.edited(self._calls[call_id][2], failed=failed))
+
+    def _page(self, found: Found, *, new: bool) -> Page:
+        handle = self._handle(found)
+        number = self._counts[handle] = self._counts.get(handle, 0) + 1
+        name = handle if number == 1 else f"{handle}@{number}"
+        page = self.known.get(name)
+        if page is not None and page.key == found.key:
+            page.slot = len(self.slots) - 1
+            return page
+        tool = self._calls.get(found.call_id, ("",))[0]
+        place, size = len(self.slots) - 1, found.size
+        page = Page(
+            name, handle, found.key, found.kind, tool, found.call_id, size, self.call, place, self.call, found.is_error
+        )
+        self.known[name] = page
+        if new:
+            self._note_page(page, found, number)
+        return page
+
+    def _note_page(self, page: Page, found: Found, number: int) -> None:
+        """What a new page tells of those before it: the same again, or a later state of the same thing."""
+        self._unread.append((page.name, found.text))
+        earlier = [self.known[name] for name in _names(page.handle, number - 1) if name in self.known]
+        if page.kind == "result" and any(one.stub for one in earlier):
+            page.fault(self.call)  # the tool was run again for what was evicted
+        for one in earlier:
+            one.superseded = True
+        if page.call_id in self._calls:
+            deed = self._calls[page.call_id][2]
+            part: Literal["result", "argument"] = "result" if page.kind == "result" else "argument"
+            self._bury(self._dead.note(page.name, part, deed, failed=page.is_error))
+
+    def _bury(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self.known:
+                self.known[name].superseded = True
+
+    def _note_use(self, said: str) -> None:
+        """The answer to the call before this one quotes pages: they were in use then."""
+        for name in sorted(self._quotes.used(said)):
+            page = self.known.get(name)
+            if page is not None:
+                page.uses += 1
+                page.used = max(page.used, self.call - 1)
+
+    def _handle(self, found: Found) -> str:
+        """The page's handle, a longer one where another content has it already."""
+        if self._contents.setdefault(found.handle, found.digest) == found.digest:
+            return found.handle
+        return longer(found.handle, found.text.encode("utf-8", "surrogatepass"), LONGER)
+
+
+def _names(handle: str, count: int) -> list[str]:
+    return [handle if number == 1 else f"{handle}@{number}" for number in range(1, count + 1)]
+
+
+def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
+    """How many elements two lists share at their beginning."""
+    shorter = min(len(left), len(right))
+    if left[:shorter] == right[:shorter]:
+        return shorter
+    low, high = 0, shorter
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if left[:middle] == right[:middle] else (low, middle - 1)
+    return low
