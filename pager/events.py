@@ -105,7 +105,8 @@ class AnswerFinished(Event, frozen=True):
     count of the client's prompt, uncorrected, or 0 where a PromptCounted follows; ``usage`` is the provider's.
 
     Where the prompt that went out was not the client's, ``sent`` is a digest over the client's and every change to it,
-    and ``legs`` counts the hidden legs before this answer; what is told here is of the last leg.
+    and ``legs`` counts the hidden legs before this answer; what is told here is of the last leg. ``named`` counts the
+    handles of evicted pages that stand in the answer's text.
     """
 
     branch: int
@@ -126,6 +127,7 @@ class AnswerFinished(Event, frozen=True):
     error: str = ""
     sent: str = ""
     legs: int = 0
+    named: int = 0
 
 
 class PromptCounted(Event, frozen=True):

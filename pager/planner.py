@@ -80,7 +80,7 @@ def view(table: Table, request: Request, terms: Terms, facts: Sequence[str] = ()
     """What a policy sees of the branch at its latest call."""
     prospect = outlook(table, request)
     call, warm = table.call, _is_warm(table, terms)
-    protected_to = _last_reasoning(table) if terms.bound else -1
+    protected_to = _bound_to(table) if terms.bound else -1
     made = Counter(page.tool for page in table.pages)
     reused = Counter(page.tool for page in table.pages if page.uses)
     pages = [
@@ -154,8 +154,10 @@ def _is_warm(table: Table, terms: Terms) -> bool:
     return table.call > 1 and table.idle <= terms.prices.ttl_seconds
 
 
-def _last_reasoning(table: Table) -> int:
-    return next((at for at in range(len(table.slots) - 1, -1, -1) if table.slots[at].reasoning), -1)
+def _bound_to(table: Table) -> int:
+    """The last slot before which nothing may change; any, as long as the tool would have to be added as well."""
+    last = next((at for at in range(len(table.slots) - 1, -1, -1) if table.slots[at].reasoning), -1)
+    return last if last < 0 or table.tool else len(table.slots)
 
 
 def _broken_rule(decision: Decision, seen: View) -> str:

@@ -112,6 +112,10 @@ class Registry:
             self.drop(next(iter(self._sessions)))
         return kept
 
+    def replaced(self, session: Session) -> bool:
+        """Whether another copy of this session is hot, which does not know what this one learns."""
+        return self._sessions.get(session.id, session) is not session
+
     def claim(self, session: Session, marks: Iterable[bytes]) -> None:
         """Let these marks lead to this session."""
         if session.id not in self._sessions:

@@ -12,10 +12,15 @@ from pager.server.relay import Scope, Send
 from pager.server.upstream import Upstream
 
 NO_WEBSOCKET = "this endpoint speaks HTTP only: send a POST; an answer can be streamed as server-sent events"
+COUNTED = {"/messages/count_tokens": "messages", "/responses/input_tokens": "responses"}
+"""Paths that ask for the tokens of a prompt, and in which wire format it is."""
 
 
 class App:
-    """Routes: one POST path per dialect is driven and logged, ``/healthz`` is ours, everything else is passed on."""
+    """Routes: one POST path per dialect is driven and logged, ``/healthz`` is ours, everything else is passed on.
+
+    A prompt that is only to be counted is passed on as it would be sent.
+    """
 
     def __init__(
         self,
@@ -40,6 +45,8 @@ class App:
         dialect = self._routes.get(path.removeprefix("/v1"))
         if dialect is not None and scope["method"] == "POST":
             return await self._driver.call(dialect, scope, receive, send)
+        if scope["method"] == "POST" and (counted := COUNTED.get(path.removeprefix("/v1"))):
+            return await self._driver.count(self._by_name[counted], scope, receive, send)
         if path == "/healthz":
             return await self._health(send)
         if _wants_websocket(scope):

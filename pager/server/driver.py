@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from time import perf_counter, time
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pager import identity
 from pager.dialect import Dialect
@@ -43,11 +43,22 @@ from pager.server.relay import (
 )
 from pager.server.upstream import Upstream
 from pager.settings import Settings
+from pager.stubs import HANDLE
 from pager.table import tokens_of
 
 WORTH_COUNTING = 0.5  # the share of the window from which on a prompt is counted before it goes out
 _T = TypeVar("_T")
 log = logging.getLogger("ctxpager")
+
+
+class Asked(NamedTuple):
+    """A request as it was read: its bytes as they came and decoded; ``unread`` says why they could not be decoded."""
+
+    tenant: str
+    headers: Mapping[str, str]
+    body: bytes
+    plain: bytes
+    unread: str
 
 
 class FailOpen:
@@ -102,22 +113,49 @@ class Driver:
     async def call(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """One call on an LLM route."""
         exchange = Exchange(keep=self._journal is not None)
+        asked = await self._asked(dialect, scope, receive, send)
+        if asked is None:
+            return
+        self.calls += 1
+        with self._memory as memory:
+            memory.passed(len(asked.body))
+            entry = await self._or_none(self._receive(dialect, asked, scope["path"]), self._missed)
+            await self._exchange(dialect, scope, receive, send, asked.body, entry, exchange)
+
+    async def count(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
+        """A question for the tokens of a prompt, passed on as if it were a call: it counts what would be sent."""
+        asked = await self._asked(dialect, scope, receive, send)
+        if asked is None:
+            return
+        body = await self._or_none(self._as_sent(dialect, asked, scope["path"])) or asked.body
+        if body is not asked.body:
+            headers = [(name, value) for name, value in scope["headers"] if name != b"content-encoding"]
+            scope = {**scope, "headers": headers}
+        await self._relay.attempt(dialect, scope, Watch(receive), send, body, Exchange(keep=False))
+
+    async def _asked(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> Asked | None:
+        """The request, read whole; None if it was refused, or the client left."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             tenant = self._tenant(headers)
             body = await bodies.read(receive, self._limit)
-            plain, unread = self._decoded(body, headers.get("content-encoding", ""))
+            return Asked(tenant, headers, body, *self._decoded(body, headers.get("content-encoding", "")))
         except BadRequest as error:
             await refuse(send, dialect, error.status, str(error))
-            return
         except ClientLeft:
-            return
-        self.calls += 1
-        with self._memory as memory:
-            memory.passed(len(body))
-            path = scope["path"]
-            entry = await self._or_none(self._receive(dialect, plain, unread, tenant, headers, path), self._missed)
-            await self._exchange(dialect, scope, receive, send, body, entry, exchange)
+            pass
+        return None
+
+    async def _as_sent(self, dialect: Dialect, asked: Asked, path: str) -> bytes | None:
+        """The prompt of a request as it would go out if it were a call; None where that is as it came."""
+        if self._journal is None or self._pager is None or asked.unread:
+            return None
+        incoming = Incoming(
+            dialect, dialect.parse(asked.plain), asked.tenant, asked.headers, path, "", self._now(asked.headers)
+        )
+        paged = await self._journal.peek(incoming)
+        outgoing = paged.outgoing if paged is not None else None
+        return outgoing.body() if outgoing is not None and outgoing.changed else None
 
     async def forward(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """Any other request: passed on as it comes, without a limit, unread and unlogged."""
@@ -199,21 +237,21 @@ class Driver:
             event = Bypassed("failed", said(error), *where)
             self._journal.later(entry, self._now(entry.incoming.headers), [event])
 
-    async def _receive(
-        self, dialect: Dialect, body: bytes, unread: str, tenant: str, headers: Mapping[str, str], path: str
-    ) -> Entry | None:
+    async def _receive(self, dialect: Dialect, asked: Asked, path: str) -> Entry | None:
         """Read and log the call before it goes out; what can't be read is logged as one opaque piece."""
         if self._journal is None:
             return None
+        unread = asked.unread
         try:
-            request = _unread(dialect, body) if unread else dialect.parse(body)
+            request = _unread(dialect, asked.plain) if unread else dialect.parse(asked.plain)
         except NotUnderstood as error:
-            request, unread = _unread(dialect, body), str(error)
+            request, unread = _unread(dialect, asked.plain), str(error)
         if unread:
             log.warning("passed on unread: %s: %s", path, unread)
             self._unread += 1
+        headers = asked.headers
         facts = (headers, path, headers.get("content-encoding", ""), self._now(headers), unread)
-        return await self._journal.receive(Incoming(dialect, request, tenant, *facts))
+        return await self._journal.receive(Incoming(dialect, request, asked.tenant, *facts))
 
     async def _finish(
         self,
@@ -237,6 +275,10 @@ class Driver:
             return
         if legs is not None and legs.hidden:
             answer = replace(answer, calls=tuple(use for use in answer.calls if use.call_id not in legs.hidden))
+        if entry.paged is not None:
+            outcome = replace(
+                outcome, named=sum(handle in entry.paged.table.shown for handle in HANDLE.findall(answer.text))
+            )
         self._journal.answered(entry, answer)
         counted = counting.done() and not counting.cancelled()
         estimate = (counting.result() or 0) if counted else 0

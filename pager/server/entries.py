@@ -80,7 +80,8 @@ class Entry:
 class Outcome:
     """What became of an attempt; ``body`` is what came back, decoded from ``encoding``, times are milliseconds.
 
-    ``sent`` is a digest of what went out where that was not what the client sent, ``legs`` counts the hidden legs.
+    ``sent`` is a digest of what went out where that was not what the client sent, ``legs`` counts the hidden legs,
+    ``named`` the handles that the model wrote into its text.
     """
 
     status: int
@@ -92,6 +93,7 @@ class Outcome:
     retry_after: str = ""
     sent: str = ""
     legs: int = 0
+    named: int = 0
 
 
 def moved_on(head: bytes, entry: Entry) -> bytes:
@@ -162,6 +164,7 @@ def answer_finished(entry: Entry, answer: Answer, outcome: Outcome, estimate: in
         error=answer.error,
         sent=outcome.sent,
         legs=outcome.legs,
+        named=outcome.named,
     )
 
 

@@ -135,6 +135,8 @@ class Journal:
 
     async def note(self, entry: Entry, at: float, events: Sequence[Event], blobs: Mapping[bytes, bytes]) -> None:
         """Log what was decided of a call after it was received; when this returns, it is durable."""
+        if self._registry.replaced(entry.session):  # read again from the log while this call was under way
+            self._registry.drop(entry.session.id)
         await self._append(Batch(entry.session.id, at, events, blobs, entry.session.tenant))
 
     def later(self, entry: Entry, at: float, events: Sequence[Event]) -> None:

@@ -25,6 +25,7 @@ from pager.events import Bypassed, LegFinished
 from pager.exchange import ROUNDS, Next
 from pager.overflow import Overflow, overflow
 from pager.planner import ROOM
+from pager.render import Outgoing
 from pager.server import bodies
 from pager.server.entries import Entry, tokens
 from pager.server.journal import Journal
@@ -66,7 +67,7 @@ class Legs:
         self._client = client
         self._scope = scope
         self._send = send
-        self._outgoing = wiring.pager.outgoing(paged)
+        self._outgoing = paged.outgoing or Outgoing(paged.request)
         self._splice: Splice | None = None
         self._unmodified = not self._outgoing.changed
         self._refusal = ""
@@ -87,7 +88,7 @@ class Legs:
         saved = sum(page.tokens - tokens_of(len(page.stub)) for page in table.pages if page.stub)
         limit = terms.window - terms.reserve
         left = tokens - (0 if self._paged.full else saved)
-        if left > limit and not self._paged.untouched:
+        if left > limit:
             await self._rescue(left - round(limit * ROOM))
 
     async def run(self, dialect: Dialect, exchange: Exchange) -> None:
@@ -308,9 +309,8 @@ class Legs:
             return False
         await self._wiring.journal.note(entry, self._wiring.now(), [repacked], paged.blobs)
         more = self._outgoing.more
-        self._outgoing = pager.outgoing(paged)
+        self._outgoing = (paged.outgoing or self._outgoing).followed_by(more)
         self._unmodified = False
-        self._outgoing = self._outgoing.followed_by(more) if more else self._outgoing
         if self._splice is None and paged.carrier is not None:
             self._splice = paged.dialect.splice(paged.table.tool, self._imitates)
         return True

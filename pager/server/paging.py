@@ -34,6 +34,9 @@ RESERVE = 16_000  # tokens left for the answer where neither the request nor the
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 BYPASS = "x-pager-bypass"
 _WHOLE = re.compile(rb"\d{1,9}")
+# How harnesses ask for a summary of the whole history: Claude Code and others in words, Codex by what it is.
+_TEXT_ONLY = re.compile(rb"respond with text only\W{1,4}do not call any tools", re.IGNORECASE)
+_COMPACTION = re.compile(rb'request_kind\\*":\s*\\*"compaction')
 _leg = msgspec.json.Decoder(Leg)
 log = logging.getLogger("ctxpager")
 
@@ -57,18 +60,26 @@ def bypassed(headers: Mapping[str, str]) -> str:
 class Paged:
     """A call as it was planned: ``untouched``, else in full but for cache marks, else paged.
 
-    The tool is added where there is a ``carrier`` for it. ``events`` and ``blobs`` are for the log.
+    The tool is added where there is a ``carrier`` for it. ``spot`` is the call's number and attempt; ``events`` and
+    ``blobs`` are for the log.
     """
 
     dialect: Dialect
     request: Request
     table: Table
     terms: Terms
+    spot: tuple[int, int]
     untouched: bool = False
     full: bool = True
     carrier: Carrier | None = None
+    outgoing: Outgoing | None = None
     events: list[Event] = field(default_factory=list)
     blobs: dict[bytes, bytes] = field(default_factory=dict)
+
+    @property
+    def moved_on(self) -> bool:
+        """Whether the branch has another latest call by now, so that its table tells nothing of this one."""
+        return (self.table.call, self.table.attempt) != self.spot
 
 
 class Pager:
@@ -117,7 +128,7 @@ class Pager:
             return None
         table = session.tables[branch]
         table.advance(placement.call, placement.attempt, call.at, call.items)
-        paged = Paged(call.dialect, request, table, self._terms(request))
+        paged = Paged(call.dialect, request, table, self._terms(request), (table.call, table.attempt))
         where = (branch, placement.call, placement.attempt)
         if table.lost_legs:
             gone = f"the place of {table.lost_legs} hidden legs is gone from the client's history"
@@ -127,10 +138,10 @@ class Pager:
         paged.untouched = bool(call.bypass or table.stopped)
         if not paged.untouched:
             self._decide(paged, where)
+        paged.outgoing = self._render(paged)
         return paged
 
-    def outgoing(self, paged: Paged) -> Outgoing:
-        """The request as it goes upstream."""
+    def _render(self, paged: Paged) -> Outgoing:
         if paged.untouched:
             return Outgoing(paged.request)
         if paged.full:
@@ -138,14 +149,18 @@ class Pager:
         return render(paged.dialect, paged.request, paged.table, paged.carrier, marks=self._marks)
 
     def rescue(self, paged: Paged, branch: int, excess: int) -> Repacked | None:
-        """Evict until the prompt is so many tokens shorter; None if nothing is left to evict."""
+        """Evict until the prompt is so many tokens shorter; None if nothing is left to evict, or the branch went on."""
+        if paged.moved_on:
+            return None
         plan = planner.rescue(paged.table, paged.request, paged.terms, excess)
         if not plan.pages:
             return None
         carrier = paged.dialect.carrier(paged.request)
         paged.carrier = carrier if isinstance(carrier, Carrier) else None
         paged.full = paged.untouched = False
-        return self._repack(paged, (branch, paged.table.call, paged.table.attempt), plan)
+        repacked = self._repack(paged, (branch, *paged.spot), plan)
+        paged.outgoing = self._render(paged)
+        return repacked
 
     def learn_window(self, model: str, window: int) -> None:
         """Believe what the provider said of a model's window."""
@@ -154,8 +169,8 @@ class Pager:
 
     def resolve(self, session: Session, branch: int, handle: str) -> str | None:
         """The text of a page that was evicted somewhere in this session, best in this branch; None if none was."""
-        others = (table for number, table in session.tables.items() if number != branch)
-        for table in [session.tables[branch], *others]:
+        tables = list(session.tables.items())  # a copy: this is done beside other calls
+        for _, table in sorted(tables, key=lambda one: one[0] != branch):
             source = table.shown.get(handle)
             if source is not None:
                 return self._text(self._load_dialect(table.dialect), source)
@@ -167,7 +182,7 @@ class Pager:
 
     def _decide(self, paged: Paged, where: tuple[int, int, int]) -> None:
         table = paged.table
-        carrier = paged.dialect.carrier(paged.request)
+        carrier = _summary(paged.request) or paged.dialect.carrier(paged.request)
         if isinstance(carrier, str):
             if table.tool:
                 paged.events.append(Bypassed("cannot_carry", carrier, where[0], where[1]))
@@ -233,6 +248,14 @@ def _contents(dialect: Dialect, raw: bytes) -> Contents:
 
 def _text_at(dialect: Dialect, raw: bytes, key: str) -> str | None:
     return next((site.text for site in dialect.sites(raw) if site.key == key), None)
+
+
+def _summary(request: Request) -> str:
+    """Why a request must see its whole history: it asks for a summary of it. Empty if it does not."""
+    metadata = request.members.get("client_metadata")
+    if metadata is not None and _COMPACTION.search(request.body, metadata.start, metadata.end):
+        return "a compaction"
+    return "a summary is asked for" if _TEXT_ONLY.search(request.items[-1]) else ""
 
 
 def _asked_for(request: Request) -> int:
