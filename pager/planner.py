@@ -7,7 +7,6 @@ even those that the rules protect.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,7 +75,7 @@ def outlook(table: Table, request: Request) -> Outlook:
     return Outlook(before, max(0, tokens_of(len(request.body)) - gained))
 
 
-def view(table: Table, request: Request, terms: Terms, facts: Sequence[str] = ()) -> View:
+def view(table: Table, request: Request, terms: Terms) -> View:
     """What a policy sees of the branch at its latest call."""
     prospect = outlook(table, request)
     call, warm = table.call, _is_warm(table, terms)
@@ -107,7 +106,7 @@ def view(table: Table, request: Request, terms: Terms, facts: Sequence[str] = ()
         )
         for position, (page, before) in enumerate(zip(table.pages, prospect.before, strict=True))
     ]
-    return View(call, terms.prices, warm, terms.window, terms.reserve, prospect.total, pages, facts)
+    return View(call, terms.prices, warm, terms.window, terms.reserve, prospect.total, pages, table.facts)
 
 
 def propose(policy: Policy, table: Table, request: Request, terms: Terms) -> Plan:

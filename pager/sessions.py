@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import islice
-from typing import Protocol
 
 from pager.events import (
     AnswerFinished,
@@ -25,25 +24,13 @@ from pager.lineage import Branch, History, Placement, Session, answer_mark, call
 from pager.splice import Leg
 from pager.store import Place, Stored
 from pager.table import Items, Table
+from pager.tables import Tables
 
 IDS_LOOKED_UP = 8  # newest tool call ids by which a history without any known beginning is looked for
 
 NormsOf = Callable[[str, Sequence[bytes]], list[bytes]]
 REFUSED = "refused"
 """Why paging stops in a branch: the provider took a request only as the client had sent it."""
-
-
-class Tables(Protocol):
-    """What page tables are made from."""
-
-    def make(self, dialect: str) -> Table:
-        """An empty page table for a branch of this wire format."""
-
-    def item(self, digest: bytes) -> bytes:
-        """An item of a logged request."""
-
-    def leg(self, digest: bytes) -> Leg:
-        """A logged leg."""
 
 
 def marks_to_find(key: Key | None, past: History) -> Iterator[bytes]:

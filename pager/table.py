@@ -147,7 +147,7 @@ class Table:
 
     ``idle`` are the seconds since the call before, ``tool`` is the name of the tool that was added for paging, if it
     was; ``stopped`` says why there is no paging in this branch any more, if there is not. ``shown`` are the pages that
-    the model knows by a stub.
+    the model knows by a stub, ``facts`` what happened since the call before.
     """
 
     dialect: str
@@ -167,9 +167,11 @@ class Table:
     expanded: list[Expanded] = field(default_factory=list)
     hidden: dict[int, Hidden] = field(default_factory=dict)
     lost_legs: int = 0
+    facts: list[str] = field(default_factory=list)
     last_end: int = -1
     known: dict[str, Page] = field(default_factory=dict)
     shown: dict[str, Source] = field(default_factory=dict)
+    _news: list[str] = field(default_factory=list)
     _counts: dict[str, int] = field(default_factory=dict)
     _contents: dict[str, bytes] = field(default_factory=dict)
     _calls: dict[str, tuple[str, str, Deed]] = field(default_factory=dict)
@@ -183,6 +185,8 @@ class Table:
         self.idle = at - self.at if self.call else 0.0
         self.call, self.attempt, self.at = call, attempt, at
         fresh_from = _common(self.norms, items.norms)
+        rewritten = ["client_rewrote_history"] if fresh_from < len(self.norms) else []
+        self.facts, self._news = self._news + rewritten, []
         self.hidden.pop(len(items.digests), None)  # another attempt at this call made them
         self.lost_legs = 0
         self.last_end = len(self.slots) - 1
@@ -216,6 +220,8 @@ class Table:
         before = self.norms[-1] if self.norms else b""
         self.hidden.setdefault(place, Hidden(before, [])).legs.append(leg)
         wanted = set(handles)
+        if wanted:
+            self._news.append("fault")
         for page in self.known.values():
             if page.handle in wanted:
                 page.fault(self.call)
@@ -246,6 +252,8 @@ class Table:
             known=pages,
             hidden=hidden,
             expanded=list(self.expanded),
+            facts=list(self.facts),
+            _news=list(self._news),
             shown=dict(self.shown),
             _counts=dict(self._counts),
             _contents=dict(self._contents),
@@ -338,6 +346,7 @@ class Table:
         earlier = [self.known[name] for name in _names(page.handle, number - 1) if name in self.known]
         if page.kind == "result" and any(one.stub for one in earlier):
             page.fault(self.call)  # the tool was run again for what was evicted
+            self.facts.append("fault")
         for one in earlier:
             one.superseded = True
         if page.call_id in self._calls:

@@ -65,7 +65,7 @@ class Journal:
         self._pager = pager
         self._fail_open = fail_open or (lambda _: nullcontext())
         if pager is not None:
-            pager.fetch = store.blob
+            pager.tables.fetch = store.blob
         self._load_dialect = load_dialect
         self._registry = sessions.Registry(hot_sessions)
         self._seen = Seen(MESSAGES_REMEMBERED)
@@ -293,7 +293,7 @@ class Journal:
                 rebuilt.unpaged = f"{type(error).__name__}: {error}"
 
             with self._fail_open(failed):
-                sessions.fold_tables(rebuilt, log, self._norms, self._pager)
+                sessions.fold_tables(rebuilt, log, self._norms, self._pager.tables)
         return rebuilt
 
     def _norms(self, dialect: str, digests: Sequence[bytes]) -> list[bytes]:

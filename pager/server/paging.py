@@ -8,26 +8,22 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
-
-import msgspec
 
 from pager import planner, sessions
 from pager.dialect import Dialect
-from pager.errors import StoreCorrupt
 from pager.events import Bypassed, Event, Repacked
 from pager.lineage import Placement, Session
 from pager.model import Request
 from pager.models import Table as Models
 from pager.page_in import name_for
-from pager.pages import Contents, contents
 from pager.planner import Plan, Terms
 from pager.policy import Policy
 from pager.render import Outgoing, marked, render
-from pager.splice import Carrier, Leg
+from pager.splice import Carrier
 from pager.stubs import HANDLE, Subject, make_stub
 from pager.table import STUB_TOKENS, Items, Page, Source, Table
+from pager.tables import Tables
 from pager.tokens import O200K, Counter
 
 RESERVE = 16_000  # tokens left for the answer where neither the request nor the table of models says how many
@@ -37,7 +33,6 @@ _WHOLE = re.compile(rb"\d{1,9}")
 # How harnesses ask for a summary of the whole history: Claude Code and others in words, Codex by what it is.
 _TEXT_ONLY = re.compile(rb"respond with text only\W{1,4}do not call any tools", re.IGNORECASE)
 _COMPACTION = re.compile(rb'request_kind\\*":\s*\\*"compaction')
-_leg = msgspec.json.Decoder(Leg)
 log = logging.getLogger("ctxpager")
 
 
@@ -101,29 +96,13 @@ class Pager:
         self._marks = marks
         self._counter = Counter()
         self._windows: dict[str, int] = {}
-        self.fetch: Callable[[bytes], bytes | None] = lambda _: None
-
-    def make(self, dialect: str) -> Table:
-        """An empty page table for a branch of this wire format."""
-        spoken = self._load_dialect(dialect)
-        return Table(dialect, partial(_contents, spoken), spoken.expand)
-
-    def item(self, digest: bytes) -> bytes:
-        """A blob of the log that must be there."""
-        blob = self.fetch(digest)
-        if blob is None:
-            raise StoreCorrupt(f"the log refers to content {digest.hex()} that it does not hold; run `ctxpager check`")
-        return blob
-
-    def leg(self, digest: bytes) -> Leg:
-        """A logged leg."""
-        return _leg.decode(self.item(digest))
+        self.tables = Tables(load_dialect, lambda _: None)
 
     def plan(self, session: Session, placement: Placement, call: Call) -> Paged | None:
         """Take a call into its branch's table and decide what is paged; None where it can't be paged at all."""
         branch, request = placement.branch.number, call.request
         if placement.opened is not None:
-            sessions.open_table(session, branch, placement.opened.parent, call.dialect.name, self)
+            sessions.open_table(session, branch, placement.opened.parent, call.dialect.name, self.tables)
         if request.separator is None or not request.items or branch not in session.tables:
             return None
         table = session.tables[branch]
@@ -238,12 +217,8 @@ class Pager:
         return Terms(self._models.prices(request.model), window, reserve, bound)
 
     def _text(self, dialect: Dialect, source: Source) -> str | None:
-        raw = self.fetch(source.message)
+        raw = self.tables.fetch(source.message)
         return None if raw is None else _text_at(dialect, raw, source.key)
-
-
-def _contents(dialect: Dialect, raw: bytes) -> Contents:
-    return contents(dialect.decode(raw), dialect.sites(raw))
 
 
 def _text_at(dialect: Dialect, raw: bytes, key: str) -> str | None:

@@ -1,0 +1,42 @@
+"""Makes page tables, and reads what they are made from out of the log."""
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from pager.dialect import Dialect
+from pager.errors import StoreCorrupt
+from pager.pages import Contents, contents
+from pager.splice import Leg
+from pager.table import Table
+
+_leg = msgspec.json.Decoder(Leg)
+
+
+class Tables:
+    """Page tables for the wire formats that ``load_dialect`` gives, from the blobs that ``fetch`` gives."""
+
+    def __init__(self, load_dialect: Callable[[str], Dialect], fetch: Callable[[bytes], bytes | None]) -> None:
+        self._load_dialect = load_dialect
+        self.fetch = fetch
+
+    def make(self, dialect: str) -> Table:
+        """An empty page table for a branch of this wire format."""
+        spoken = self._load_dialect(dialect)
+        return Table(dialect, partial(_contents, spoken), spoken.expand)
+
+    def item(self, digest: bytes) -> bytes:
+        """A blob of the log that must be there."""
+        blob = self.fetch(digest)
+        if blob is None:
+            raise StoreCorrupt(f"the log refers to content {digest.hex()} that it does not hold; run `ctxpager check`")
+        return blob
+
+    def leg(self, digest: bytes) -> Leg:
+        """A logged leg."""
+        return _leg.decode(self.item(digest))
+
+
+def _contents(dialect: Dialect, raw: bytes) -> Contents:
+    return contents(dialect.decode(raw), dialect.sites(raw))
