@@ -209,6 +209,7 @@ class Driver:
         legs = Legs(wiring, entry, paged, body, scope, send)
         room = paged.terms.window - paged.terms.reserve
         if tokens_of(len(paged.request.body)) > room * WORTH_COUNTING:
+            legs.near_limit = True
             model = entry.incoming.request.model
             await legs.fit(self.estimates.calibration.corrected(model, await counting or 0))
         return legs

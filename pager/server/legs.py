@@ -24,11 +24,13 @@ from pager.errors import BadRequest, NotUnderstood
 from pager.events import Bypassed, LegFinished
 from pager.exchange import ROUNDS, Next
 from pager.overflow import Overflow, overflow
+from pager.page_in import name_for
 from pager.planner import ROOM
 from pager.render import Outgoing
 from pager.server import bodies
 from pager.server.entries import Entry, tokens
 from pager.server.journal import Journal
+from pager.server.opening import Opening
 from pager.server.paging import Paged, Pager
 from pager.server.relay import STATUSES, Exchange, Scope, Send, answer_of, back
 from pager.server.upstream import Upstream, passed_on
@@ -74,6 +76,7 @@ class Legs:
         self._rescues = 0
         self._started = False
         self._last_sent = 0.0
+        self.near_limit = False
         self.rounds = 0
         self.hidden: set[str] = set()
 
@@ -93,8 +96,9 @@ class Legs:
 
     async def run(self, dialect: Dialect, exchange: Exchange) -> None:
         """Go through all legs until the client has its answer."""
-        if self._paged.table.tool and self._paged.carrier is not None:
-            self._splice = dialect.splice(self._paged.table.tool, self._imitates)
+        carrier, tool = self._paged.carrier, self._paged.table.tool
+        if carrier is not None and (tool or self.near_limit):
+            self._splice = dialect.splice(tool or name_for(carrier.names), self._imitates)
         more = True
         while more:
             exchange.begin_leg()
@@ -139,7 +143,8 @@ class Legs:
             return await self._pass_on(exchange, response)
         streamed = "text/event-stream" in response.headers.get("content-type", "")
         if streamed:
-            await self._stream(dialect, exchange, response, self._splice)
+            if await self._stream(dialect, exchange, response, self._splice):
+                return True
         elif not await self._whole(exchange, response, self._splice):
             return False
         return await self._ended(dialect, exchange, response, self._splice, begun)
@@ -165,16 +170,25 @@ class Legs:
 
     async def _stream(
         self, dialect: Dialect, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice
-    ) -> None:
+    ) -> bool:
+        """Pass a stream on as it comes, without what is held back; whether it was refused and another leg follows."""
         if not self._started:
             await self._start(exchange, response, _without_length(back(response)))
+        opening = Opening()
         async for chunk in self._chunks(dialect, response):
             exchange.take(chunk)
-            out = splice.feed(chunk)
+            out = splice.feed(opening.feed(chunk))
             if out:
                 await self._out(out)
             elif perf_counter() - self._last_sent > BEAT:
                 await self._out(dialect.heartbeat)
+            if opening.found is not None:
+                if not splice.held().shown and await self._shorten(opening.found):
+                    splice.go_on()
+                    return True
+                await self._out(splice.feed(opening.release()))
+        await self._out(splice.feed(opening.release()))
+        return False
 
     async def _chunks(self, dialect: Dialect, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         """The bytes of a streamed leg; one that is compressed all the same is read whole."""
