@@ -8,6 +8,7 @@ even those that the rules protect.
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from pager.model import Request
@@ -62,17 +63,16 @@ class Outlook(NamedTuple):
 
 def outlook(table: Table, request: Request) -> Outlook:
     """The prompt of a branch's latest call as it would go out now, by the sizes of its parts."""
-    first = request.starts[0] if request.starts else 0
-    end = request.starts[-1] + len(request.items[-1]) if request.starts else 0
-    outside = len(request.body) - (end - first)
-    before, gained, place = [], 0, first
+    between = len(request.separator or b",")
+    end = request.starts[-1] + len(request.items[-1])
+    outside = len(request.body) - (end - request.starts[0])
+    places = list(accumulate((slot.size + between for slot in table.slots), initial=outside))
+    before, gained = [], 0
     for page in table.pages:
-        item = table.slots[page.slot].item
-        place = request.starts[item] if item >= 0 else place
-        before.append(max(0, tokens_of(outside + place - first) - gained))
+        before.append(max(0, tokens_of(places[page.slot]) - gained))
         if page.stub:
             gained += page.tokens - tokens_of(len(page.stub))
-    return Outlook(before, max(0, tokens_of(len(request.body)) - gained))
+    return Outlook(before, max(0, tokens_of(places[-1] - between) - gained))
 
 
 def view(table: Table, request: Request, terms: Terms) -> View:
@@ -91,7 +91,7 @@ def view(table: Table, request: Request, terms: Terms) -> View:
             stub_tokens=tokens_of(len(page.stub)) if page.stub else STUB_TOKENS,
             position=position,
             before=before,
-            after=max(0, prospect.total - before - (STUB_TOKENS if page.stub else page.tokens)),
+            after=max(0, prospect.total - before - (tokens_of(len(page.stub)) if page.stub else page.tokens)),
             age=call - page.born,
             idle=call - page.used,
             uses=page.uses,
@@ -120,8 +120,7 @@ def propose(policy: Policy, table: Table, request: Request, terms: Terms) -> Pla
         return Plan(reason=decision.reason, rejected=broken)
     wanted = set(decision.evict)
     chosen = [(page, one) for page, one in zip(table.pages, seen.pages, strict=True) if one.handle in wanted]
-    rewritten = seen.tokens if not table.tool else chosen[0][1].after + STUB_TOKENS
-    return _priced("policy", decision.reason, [page for page, _ in chosen], rewritten, seen)
+    return _priced("policy", decision.reason, chosen, table, seen)
 
 
 def rescue(table: Table, request: Request, terms: Terms, excess: int) -> Plan:
@@ -134,18 +133,20 @@ def rescue(table: Table, request: Request, terms: Terms, excess: int) -> Plan:
         if freed >= excess:
             break
         if one.tokens > one.stub_tokens:
-            gone.append(page)
+            gone.append((page, one))
             freed += one.tokens - one.stub_tokens
-    gone.sort(key=lambda page: page.slot)
+    gone.sort(key=lambda pair: pair[1].position)
     reason = f"{excess} tokens too many for a window of {terms.window}; {len(gone)} pages go and free {freed}"
-    return _priced("rescue", reason, gone, seen.tokens, seen)
+    return _priced("rescue", reason, gone, table, seen) if gone else Plan("rescue", reason)
 
 
-def _priced(cause: str, reason: str, gone: list[Page], rewritten: int, seen: View) -> Plan:
-    saved = sum(page.tokens - STUB_TOKENS for page in gone)
-    left = max(0, rewritten - saved)
+def _priced(cause: str, reason: str, gone: list[tuple[Page, PageView]], table: Table, seen: View) -> Plan:
+    """A plan with what it costs: all that is left from the first page on is read again; all, where no tool is there."""
+    first = gone[0][1]
+    saved = sum(one.tokens - one.stub_tokens for _, one in gone)
+    left = max(0, (first.tokens + first.after if table.tool else seen.tokens) - saved)
     price = left * (seen.prices.write - seen.prices.read) if seen.warm else 0.0
-    return Plan(cause, reason, tuple(gone), "", seen.warm, saved, left, round(price, 1))
+    return Plan(cause, reason, tuple(page for page, _ in gone), "", seen.warm, saved, left, round(price, 1))
 
 
 def _is_warm(table: Table, terms: Terms) -> bool:

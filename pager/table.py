@@ -114,6 +114,7 @@ class Slot:
     digest: bytes
     item: int
     raw: bytes | None = None
+    size: int = 0
     pages: list[Page] = field(default_factory=list)
     reasoning: bool = False
     sent: bytes | None = None
@@ -187,12 +188,15 @@ class Table:
         fresh_from = _common(self.norms, items.norms)
         rewritten = ["client_rewrote_history"] if fresh_from < len(self.norms) else []
         self.facts, self._news = self._news + rewritten, []
-        self.hidden.pop(len(items.digests), None)  # another attempt at this call made them
-        self.lost_legs = 0
+        self._drop_legs(len(items.digests))
         self.last_end = len(self.slots) - 1
+        repeated = set(self.norms[fresh_from:])  # by a client that writes its history anew: no news either
         place = self._cut(_common(self.digests, items.digests))
         while place < len(items.digests):
-            place = self._take(place, items, new=place >= fresh_from)
+            new = place >= fresh_from and items.norms[place] not in repeated
+            place = self._take(place, items, new=new)
+        if len(self.known) > len(self.pages):  # what left the prompt is another page when it comes back
+            self.known = {page.name: page for page in self.pages}
         self.digests, self.norms = list(items.digests), list(items.norms)
 
     def catch_up(self) -> None:
@@ -263,6 +267,11 @@ class Table:
             _dead=self._dead.copy(),
         )
 
+    def _drop_legs(self, end: int) -> None:
+        """Drop the hidden legs from a request's end on: another attempt made them, or the client took back more."""
+        self.lost_legs = sum(len(kept.legs) for place, kept in self.hidden.items() if place > end)
+        self.hidden = {place: kept for place, kept in self.hidden.items() if place < end}
+
     def _cut(self, keep: int) -> int:
         """Forget all slots from the client's item ``keep`` on, whole expansions at a time; the item to go on with."""
         while self.expanded and self.expanded[-1].item + max(self.expanded[-1].taken, 1) > keep:
@@ -303,7 +312,7 @@ class Table:
 
     def _add(self, slot: Slot, raw: bytes, *, new: bool) -> None:
         found = self.read(raw)
-        slot.reasoning = found.reasoning
+        slot.size, slot.reasoning = len(raw), found.reasoning
         self.slots.append(slot)
         if new:
             self._note_calls(found)

@@ -107,6 +107,12 @@ def running_proxy(upstream: str, data_dir: Path, *flags: str) -> Iterator[Proxy]
 
 
 @pytest.fixture(scope="session")
+def running():
+    """Starts a proxy for longer than a test: ``running(upstream, data_dir, *flags)``, as a context manager."""
+    return running_proxy
+
+
+@pytest.fixture(scope="session")
 def backstage() -> Iterator[Backstage]:
     stage = Backstage()
     yield stage

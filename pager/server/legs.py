@@ -56,6 +56,7 @@ class Wiring:
     journal: Journal
     pager: Pager
     now: Callable[[], float]
+    beat: float = BEAT
 
 
 class Legs:
@@ -75,6 +76,7 @@ class Legs:
         self._refusal = ""
         self._rescues = 0
         self._started = False
+        self._spoken = False
         self._last_sent = 0.0
         self.near_limit = False
         self.rounds = 0
@@ -86,13 +88,15 @@ class Legs:
         return "" if self._unmodified else self._outgoing.digest(self.entry.recipe.body)
 
     async def fit(self, tokens: int) -> None:
-        """Make the prompt fit the model's window, if the client's has so many tokens and is too long."""
-        terms, table = self._paged.terms, self._paged.table
-        saved = sum(page.tokens - tokens_of(len(page.stub)) for page in table.pages if page.stub)
+        """Make the prompt fit the model's window, if it is too long by what the client's has: so many tokens.
+
+        What differs from the client's prompt, stubs and hidden legs, is taken to be as dense in tokens as the client's.
+        """
+        terms, client = self._paged.terms, len(self._paged.request.body)
         limit = terms.window - terms.reserve
-        left = tokens - (0 if self._paged.full else saved)
+        left = tokens * len(self._outgoing.body()) / client
         if left > limit:
-            await self._rescue(left - round(limit * ROOM))
+            await self._rescue(tokens_of(round((left - limit * ROOM) * client / tokens)))
 
     async def run(self, dialect: Dialect, exchange: Exchange) -> None:
         """Go through all legs until the client has its answer."""
@@ -179,16 +183,24 @@ class Legs:
             exchange.take(chunk)
             out = splice.feed(opening.feed(chunk))
             if out:
+                self._spoken = True
                 await self._out(out)
-            elif perf_counter() - self._last_sent > BEAT:
+            elif perf_counter() - self._last_sent > self._wiring.beat:
                 await self._out(dialect.heartbeat)
             if opening.found is not None:
                 if not splice.held().shown and await self._shorten(opening.found):
-                    splice.go_on()
+                    self._go_on(dialect, splice)
                     return True
                 await self._out(splice.feed(opening.release()))
         await self._out(splice.feed(opening.release()))
         return False
+
+    def _go_on(self, dialect: Dialect, splice: Splice) -> None:
+        """The next leg goes on with the client's stream; where none of it has been sent, it begins it."""
+        if self._spoken:
+            splice.go_on()
+        else:
+            self._splice = dialect.splice(self._paged.table.tool, self._imitates)
 
     async def _chunks(self, dialect: Dialect, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         """The bytes of a streamed leg; one that is compressed all the same is read whole."""
@@ -280,14 +292,14 @@ class Legs:
 
     async def _refused(self, response: aiohttp.ClientResponse) -> bool:
         """What to do with a request that the provider does not accept; whether another one goes out."""
-        if self._refusal or (self._splice is not None and self._splice.held().shown):
+        if self._refusal:
             return False
         said = await response.read()
         found = overflow(response.status, said)
         if found is not None and await self._shorten(found):
             return True
-        if self._unmodified:
-            return False
+        if self._unmodified or (self._started and self._splice is not None and self._splice.held().shown):
+            return False  # what the client has seen goes on only behind the hidden legs
         self._unmodified = True
         self._refusal = f"{response.status}: {said[:500].decode('utf-8', 'replace')}"
         return True
@@ -311,8 +323,9 @@ class Legs:
         self._wiring.pager.learn_window(self._paged.request.model, found.limit)
         ours = tokens_of(len(self._outgoing.body()))
         told = found.tokens - found.reserved if found.tokens else ours
-        reserved = found.reserved or self._paged.terms.reserve
-        excess = told - round((found.limit or self._paged.terms.window) * ROOM) + reserved
+        limit = found.limit or self._paged.terms.window
+        reserved = found.reserved or min(self._paged.terms.reserve, limit // 2)
+        excess = told - round((limit - reserved) * ROOM)
         return await self._rescue(max(round(excess * ours / max(told, 1)), round(ours * (1 - ROOM) / 2)))
 
     async def _rescue(self, excess: int) -> bool:
@@ -333,18 +346,19 @@ class Legs:
         self, exchange: Exchange, response: aiohttp.ClientResponse, headers: list[tuple[bytes, bytes]]
     ) -> None:
         self._started = exchange.begun = True
+        self._last_sent = perf_counter()
         await self._send({"type": "http.response.start", "status": response.status, "headers": headers})
 
     async def _out(self, data: bytes) -> None:
-        self._last_sent = perf_counter()
         if data:
+            self._last_sent = perf_counter()
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def _beating(self, dialect: Dialect, work: Awaitable[_T]) -> _T:
         """Wait for something while the client's stream stands still; a heartbeat tells it that we live."""
         task = asyncio.ensure_future(work)
         try:
-            while not (await asyncio.wait({task}, timeout=BEAT))[0]:
+            while not (await asyncio.wait({task}, timeout=self._wiring.beat))[0]:
                 await self._out(dialect.heartbeat)
             return task.result()
         finally:

@@ -171,7 +171,7 @@ class Pager:
         if plan.rejected:
             log.warning("the policy's decision was rejected: %s", plan.rejected)
             paged.events.append(Bypassed("decision_rejected", plan.rejected, where[0], where[1]))
-        elif plan.pages:
+        if plan.pages:
             self._repack(paged, where, plan)
         elif table.tool and table.tool in carrier.names:  # the client has a tool of that name now
             self._repack(paged, where, Plan("client", "the client now has a tool of the added tool's name"))

@@ -1,0 +1,86 @@
+"""What follows a leg with held calls, and how they are answered."""
+
+import json
+
+import pytest
+
+from pager.exchange import LAST, ROUNDS, Next, Replies, follows, reply
+from pager.splice import Held, HeldCall
+
+A, B = "pg_aaaaaaaaaaaaaaaa", "pg_bbbbbbbbbbbbbbbb"
+PAGES = {A: "one\ntwo\n", B: "x" * 5_000}
+
+
+def asked(*handles, call_id="h1", **more):
+    return HeldCall(call_id, "page_in", json.dumps({"pages": handles, **more}))
+
+
+def answered(*calls, limit=100_000, last=False):
+    return reply(Held(calls), "page_in", PAGES.get, limit=limit, last=last)
+
+
+@pytest.mark.parametrize(
+    ("held", "rounds", "following"),
+    [
+        (Held(), 0, Next.FINISH),
+        (Held((asked(A),)), 0, Next.RESEND),
+        (Held((asked(A),)), ROUNDS - 1, Next.RESEND),
+        (Held((asked(A),)), ROUNDS, Next.FINISH),
+        (Held((asked(A),), mixed=True), 0, Next.LATER),
+        (Held((asked(A),), mixed=True), ROUNDS, Next.FINISH),
+        (Held((asked(A),), whole=False), 0, Next.FINISH),
+        (Held((asked(A),), mixed=True, whole=False), 0, Next.FINISH),
+    ],
+    ids=["nothing", "held", "last round", "one too many", "mixed", "mixed, one too many", "cut", "mixed, cut"],
+)
+def test_what_follows_a_leg(held, rounds, following):
+    assert follows(held, rounds) is following
+
+
+def test_a_page_is_given_whole():
+    told = answered(asked(A))
+    assert told == Replies((f"=== {A}, all 2 lines ===\none\ntwo\n",), (A,), (), 0)
+
+
+def test_every_held_call_gets_an_answer_of_its_own_in_their_order():
+    told = answered(asked(A), asked("pg_cccccccccccccccc", call_id="h2"), asked(A, B, call_id="h3", search="x"))
+    assert len(told.texts) == 3
+    assert "pg_cccccccccccccccc" in told.texts[1]
+    assert (told.pages, told.unknown) == ((A, B), ("pg_cccccccccccccccc",))
+
+
+def test_a_handle_counts_once_however_often_it_is_asked_for():
+    told = answered(asked(A), asked(A, call_id="h2"), asked("pg_cccccccccccccccc"), asked("pg_cccccccccccccccc"))
+    assert (told.pages, told.unknown) == ((A,), ("pg_cccccccccccccccc",))
+
+
+def test_the_last_answers_tell_the_model_to_go_on():
+    told = answered(asked(A), asked(call_id="h2"), last=True)
+    assert all(text.endswith(LAST) for text in told.texts)
+
+
+def test_the_limit_holds_for_all_answers_together():
+    told = answered(asked(B), asked(B, call_id="h2"), limit=6_000)
+    assert "x" * 5_000 in told.texts[0]
+    assert 0 < told.texts[1].count("x") < 1_000
+
+
+def test_where_no_room_is_left_a_question_is_still_answered():
+    told = answered(asked(B), asked(B, call_id="h2"), limit=-5)
+    assert len(told.texts) == 2
+    assert all(text and "x" * 100 not in text for text in told.texts)
+
+
+def test_a_stub_in_the_arguments_of_another_tool_is_explained():
+    written = HeldCall("c1", "write", json.dumps({"path": "a.py", "content": f"[{A}: read a.py] and [{A}] {B}"}))
+    told = reply(Held((written, asked(A))), "page_in_2", PAGES.get, limit=100, last=True)
+    first = told.texts[0]
+    assert first.startswith(f"write was not run: its arguments hold {A}, {B}, which only stands for content")
+    assert "Get the content with page_in_2, then call write again" in first
+    assert (told.imitated, told.pages, told.unknown) == (2, (), ())
+
+
+def test_what_is_no_question_is_answered_with_how_to_ask():
+    told = answered(HeldCall("h1", "page_in", "no json"), HeldCall("h2", "page_in", ""))
+    assert ["not JSON" in told.texts[0], "No handle" in told.texts[1]] == [True, True]
+    assert (told.pages, told.unknown, told.imitated) == ((), (), 0)

@@ -1,0 +1,244 @@
+"""Page tables rebuilt from the events of a session."""
+
+import asyncio
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pager import dialects, sessions
+from pager.errors import StoreCorrupt
+from pager.events import BranchOpened, Bypassed, CallReceived, Evicted, LegFinished, Repacked
+from pager.lineage import Session
+from pager.models import Table as Models
+from pager.policy import Decision
+from pager.server.entries import Incoming
+from pager.server.journal import Journal
+from pager.server.paging import Pager
+from pager.splice import Leg, Part
+from pager.store import Stored
+from pager.stores import open_store
+from pager.stubs import handle_of
+from pager.tables import Tables
+
+chat = dialects.load("chat")
+A, B = "a" * 1_000, "b" * 1_000
+
+
+def user(said):
+    return json.dumps({"role": "user", "content": said}).encode()
+
+
+def call(call_id):
+    function = {"name": "read", "arguments": "{}"}
+    made = {"id": call_id, "type": "function", "function": function}
+    return json.dumps({"role": "assistant", "content": None, "tool_calls": [made]}).encode()
+
+
+def result(call_id, content):
+    return json.dumps({"role": "tool", "tool_call_id": call_id, "content": content}).encode()
+
+
+def said(text):
+    return json.dumps({"role": "assistant", "content": text}).encode()
+
+
+def handle(content):
+    return handle_of(content.encode())
+
+
+def raw(value):
+    return msgspec.Raw(json.dumps(value).encode())
+
+
+def leg():
+    asked = {"id": "h1", "type": "function", "function": {"name": "page_in", "arguments": "{}"}}
+    return Leg([Part("text", raw("I look.")), Part("call", raw(asked), True)], [msgspec.Raw(result("h1", "the page"))])
+
+
+class Log:
+    """A log that is written by hand."""
+
+    def __init__(self):
+        self.rows, self.blobs = [], {}
+        self.tables = Tables(dialects.load, self.blobs.get)
+
+    def add(self, *events):
+        self.rows += [Stored(len(self.rows) + 1, "s", 10.0 * len(self.rows), event) for event in events]
+        return self
+
+    def blob(self, content):
+        digest = sha256(content)
+        self.blobs[digest.digest()] = content
+        return digest.hexdigest()
+
+    def opened(self, branch, parent=None, dialect="chat", fork_call=0):
+        return self.add(BranchOpened(branch, "root", dialect, parent=parent, fork_call=fork_call))
+
+    def received(self, branch, number, *items, keep=0, parent=None, attempt=1):
+        return self.add(
+            CallReceived(
+                branch=branch,
+                call=number,
+                attempt=attempt,
+                dialect="chat",
+                path="/",
+                model="m",
+                stream=False,
+                body="",
+                size=0,
+                skeleton="",
+                cuts=[],
+                keep=keep,
+                messages=[self.blob(item) for item in items],
+                parent_branch=parent,
+            )
+        )
+
+    def repacked(self, branch, number, content, item, key, tool="page_in"):
+        gone = [Evicted(handle(content), sha256(item).hexdigest(), key, f"[stub of {key}]")]
+        return self.add(Repacked(branch, number, 1, cause="policy", reason="", tool=tool, pages=gone))
+
+    def answered(self, branch, number, attempt=1, pages=()):
+        said = self.blob(msgspec.json.encode(leg()))
+        return self.add(LegFinished(branch, number, attempt, 1, said=said, body="", size=0, pages=list(pages)))
+
+    def folded(self):
+        def norms(_, digests):
+            return [chat.decode(self.tables.item(digest)).norm for digest in digests]
+
+        session = sessions.fold("s", self.rows, norms)
+        sessions.fold_tables(session, self.rows, norms, self.tables)
+        return session.tables
+
+
+START = (user("do it"), call("c1"), result("c1", A))
+
+
+def begun():
+    return Log().opened(0).received(0, 1, *START)
+
+
+def test_a_branch_begins_with_an_empty_table():
+    (table,) = Log().opened(0).folded().values()
+    assert (table.dialect, table.call, table.slots) == ("chat", 0, [])
+
+
+def test_calls_advance_the_table_at_the_time_they_came():
+    log = begun().received(0, 2, said("ok"), user("more"), keep=3, parent=0)
+    (table,) = log.folded().values()
+    assert (table.call, table.attempt, table.at, table.idle) == (2, 1, 20.0, 10.0)
+    assert [slot.digest for slot in table.slots] == [
+        sha256(item).digest() for item in (*START, said("ok"), user("more"))
+    ]
+    assert [(page.name, page.born) for page in table.pages] == [(handle(A), 1)]
+
+
+def test_decisions_are_carried_out():
+    table = begun().repacked(0, 1, A, START[2], "c1").folded()[0]
+    assert (table.tool, table.pages[0].stub, table.changed) == ("page_in", "[stub of c1]", {2})
+    assert table.shown[handle(A)].message == sha256(START[2]).digest()
+
+
+def test_a_later_decision_without_a_tool_leaves_the_tool():
+    more = (call("c2"), result("c2", B))
+    log = begun().repacked(0, 1, A, START[2], "c1").received(0, 2, *more, keep=3, parent=0)
+    table = log.repacked(0, 2, B, more[1], "c2", tool="").folded()[0]
+    assert (table.tool, set(table.shown)) == ("page_in", {handle(A), handle(B)})
+    table = log.repacked(0, 2, B, more[1], "c2", tool="page_in_2").folded()[0]
+    assert table.tool == "page_in_2"
+
+
+def test_legs_are_kept_in_their_place():
+    log = begun().answered(0, 1, pages=[handle(A)])
+    table = log.folded()[0]
+    assert (len(table.legs_now()), table.pages[0].faults) == (1, 1)
+    table = log.received(0, 2, said("I look.Yes."), user("more"), keep=3, parent=0).folded()[0]
+    assert [slot.item for slot in table.slots] == [0, 1, 2, -1, -1, -1, 4]
+
+
+def test_a_leg_of_an_attempt_that_was_given_up_has_no_place():
+    log = begun().received(0, 1, keep=3, parent=0, attempt=2).answered(0, 1, attempt=1)
+    assert log.folded()[0].legs_now() == []
+    assert len(log.answered(0, 1, attempt=2).folded()[0].legs_now()) == 1
+
+
+def test_where_paging_stopped_it_stays_stopped():
+    table = begun().add(Bypassed("refused", "400: no", 0, 1)).folded()[0]
+    assert table.stopped == "400: no"
+    assert begun().add(Bypassed("asked", "for it", 0, 1)).folded()[0].stopped == ""
+
+
+def test_a_fork_begins_with_what_its_parent_had_at_that_time():
+    log = begun().repacked(0, 1, A, START[2], "c1").opened(1, parent=0, fork_call=1)
+    log.received(1, 2, user("rather this"), keep=3, parent=0)
+    log.received(0, 2, call("c2"), result("c2", B), keep=3, parent=0).repacked(0, 2, B, result("c2", B), "c2")
+    parent, fork = log.folded().values()
+    assert (fork.pages[0].stub, fork.tool, fork.call) == ("[stub of c1]", "page_in", 2)
+    assert [page.name for page in parent.pages] == [handle(A), handle(B)]
+    assert [page.name for page in fork.pages] == [handle(A)]
+    assert handle(B) not in fork.shown
+
+
+def test_a_fork_in_another_wire_format_begins_with_nothing():
+    log = begun().opened(1, parent=0, dialect="responses")
+    tables = log.folded()
+    assert (tables[1].dialect, tables[1].pages) == ("responses", [])
+
+
+def test_a_branch_whose_parent_has_no_table_begins_with_nothing():
+    session = Session("s", "local")
+    sessions.open_table(session, 1, 0, "chat", Log().tables)
+    assert session.tables[1].slots == []
+
+
+def test_a_call_whose_items_were_not_listed_leaves_the_table_as_it_is():
+    table = Log().opened(0).received(0, 1).folded()[0]
+    assert table.call == 0
+
+
+def test_events_of_a_branch_whose_opening_is_lost_are_passed_over():
+    log = Log().received(0, 1, *START).repacked(0, 1, A, START[2], "c1").answered(0, 1)
+    assert log.add(Bypassed("refused", "no", 0, 1)).folded() == {}
+
+
+def test_content_that_is_missing_from_the_log_is_an_error():
+    log = begun()
+    del log.blobs[sha256(START[2]).digest()]
+    with pytest.raises(StoreCorrupt, match="does not hold"):
+        log.folded()
+
+
+class Greedy:
+    def choose(self, view):
+        return Decision(tuple(page.handle for page in view.pages if page.evictable))
+
+
+def test_a_session_that_is_read_again_goes_on_with_the_same_bytes():
+    store = open_store("memory", Path())
+    history, bodies = list(START), []
+
+    def journal():
+        return Journal(store, dialects.load, 10, Pager(Greedy(), "greedy", Models.load(), dialects.load, marks=True))
+
+    async def send(to):
+        tools = b'[{"type":"function","function":{"name":"read"}}]'
+        body = b'{"model":"m","tools":%b,"messages":[%b]}' % (tools, b",".join(history))
+        headers = {"x-session-id": "s"}
+        entry = await to.receive(Incoming(chat, chat.parse(body), "local", headers, "/", "", 1.0 + len(bodies)))
+        await to.drain()
+        bodies.append(entry.paged.outgoing.body())
+        history.extend([said("ok"), user(f"more {len(bodies)}")])
+
+    async def play():
+        first = journal()
+        for _ in range(4):
+            await send(first)
+        await send(journal())
+
+    asyncio.run(play())
+    assert handle(A).encode() not in bodies[1]
+    assert all(handle(A).encode() in body for body in bodies[2:])
+    assert bodies[4].startswith(bodies[3][:-2])

@@ -1,0 +1,545 @@
+"""Calls as they are planned: what is paged under a policy, what is logged of it, and what goes out."""
+
+import json
+import logging
+from hashlib import sha256
+
+import msgspec
+import pytest
+
+from pager import sessions
+from pager.dialects import load
+from pager.events import Bypassed, Repacked
+from pager.identity import Key
+from pager.lineage import Placement, Session, history, place
+from pager.models import Table as Models
+from pager.page_in import definition
+from pager.policy import Decision, Prices
+from pager.server.paging import Call, Pager, bypassed
+from pager.splice import Leg, Part
+from pager.stubs import HANDLE, handle_of
+from pager.table import Items
+
+MODELS = Models.load().using(Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0))
+
+
+class KeepAll:
+    def choose(self, view):
+        return Decision(reason="nothing goes")
+
+
+class Greedy:
+    """Evicts all that it may."""
+
+    def choose(self, view):
+        return Decision(tuple(page.handle for page in view.pages if page.evictable), reason="all goes")
+
+
+class Fixed:
+    """Says what it is told to say, whatever it sees; None is no decision at all."""
+
+    def __init__(self, said):
+        self.said = said
+
+    def choose(self, view):
+        return self.said
+
+
+class Broken:
+    def choose(self, view):
+        raise ZeroDivisionError("no pages")
+
+
+class Talk:
+    """A session with one harness, planned call by call."""
+
+    def __init__(self, policy=None, name="chat", *, marks=False, models=MODELS):
+        self.dialect = load(name)
+        self.pager = Pager(policy or Greedy(), "test", models, load, marks=marks)
+        self.blobs = {}
+        self.pager.tables.fetch = self.blobs.get
+        self.session = Session("s", "local")
+        self.now = 0.0
+
+    def send(self, body, *, bypass="", gap=10.0):
+        self.now += gap
+        request = self.dialect.parse(body if isinstance(body, bytes) else json.dumps(body).encode())
+        raws = [bytes(item) for item in request.items]
+        self.blobs |= zip(request.digests, raws, strict=True)
+        past = history(request, [self.dialect.decode(raw) for raw in raws], Key("x-session-id", "s"))
+        placement = place(self.session, past)
+        sessions.received(self.session, placement, past, request.digests, "")
+        items = Items(request.digests, past.norms, raws.__getitem__)
+        self.paged = self.pager.plan(self.session, placement, Call(self.dialect, request, items, self.now, bypass))
+        if self.paged is not None:
+            self.blobs |= self.paged.blobs
+        return self.paged
+
+    @property
+    def events(self):
+        return self.paged.events
+
+    @property
+    def out(self):
+        return json.loads(self.paged.outgoing.body())
+
+    @property
+    def table(self):
+        return self.paged.table
+
+    def resolve(self, content, branch=0):
+        return self.pager.resolve(self.session, branch, handle(content))
+
+
+def handle(content):
+    return handle_of(content.encode())
+
+
+def page(name):
+    return "\n".join(f"{name} line {at} of the file" for at in range(60))
+
+
+def user(said="go on"):
+    return {"role": "user", "content": said}
+
+
+def say(said="I see."):
+    return {"role": "assistant", "content": said}
+
+
+def call(call_id, tool="read", **arguments):
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+    }
+
+
+def result(call_id, content):
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def tools(*names):
+    return [{"type": "function", "function": {"name": name}} for name in names]
+
+
+def body(*items, offered=("read",), **members):
+    return {"model": "some-model", "tools": tools(*offered), "messages": list(items), **members}
+
+
+A, B = page("alpha"), page("beta")
+START = (user("do it"), call("c1", path="src/a.py"), result("c1", A))
+ON = (say(), user())
+STAGES = (START, (*START, *ON), (*START, *ON, *ON))  # after which the page of START may go
+
+
+def played(policy=None, name="chat", **more):
+    """A talk at the call in which the first page may go."""
+    talk = Talk(policy, name, **more)
+    for stage in STAGES:
+        talk.send(body(*stage))
+    return talk
+
+
+def raw(value):
+    return msgspec.Raw(json.dumps(value).encode())
+
+
+def leg(content="the page", call_id="h1", text="I look."):
+    asked = {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": "page_in", "arguments": json.dumps({"pages": [handle(A)]})},
+    }
+    return Leg([Part("text", raw(text)), Part("call", raw(asked), True)], [raw(result(call_id, content))])
+
+
+# ---------------------------------------------------------------- decisions
+
+
+def test_a_policy_that_keeps_all_changes_no_byte_and_logs_nothing():
+    talk = played(KeepAll())
+    assert talk.paged.outgoing.body() == talk.paged.request.body
+    assert not talk.paged.outgoing.changed
+    assert (talk.events, talk.table.tool) == ([], "")
+
+
+def test_pages_of_the_last_calls_are_not_offered():
+    talk = Talk()
+    for stage in STAGES[:2]:
+        talk.send(body(*stage))
+        assert (talk.events, talk.paged.outgoing.changed) == ([], False)
+
+
+def test_an_eviction_is_logged_with_all_that_is_needed_to_repeat_it():
+    talk = played()
+    (event,) = talk.events
+    content = talk.out["messages"][2]["content"]
+    digest = sha256(json.dumps(START[2]).encode()).hexdigest()
+    assert isinstance(event, Repacked)
+    assert (event.branch, event.call, event.attempt) == (0, 3, 1)
+    assert (event.cause, event.reason, event.policy, event.tool) == ("policy", "all goes", "test", "page_in")
+    assert [tuple(getattr(gone, key) for key in ("page", "message", "key", "stub")) for gone in event.pages] == [
+        (handle(A), digest, "c1", content)
+    ]
+    assert (event.warm, event.saved) == (True, round(len(A) / 3.5) - 64)
+    assert event.rewritten == round(len(talk.paged.request.body) / 3.5) - event.saved
+    assert event.price == round(event.rewritten * 1.15, 1)
+
+
+def test_a_stub_tells_what_it_stands_for_and_how_to_get_it():
+    stub = played().out["messages"][2]["content"]
+    assert HANDLE.findall(stub) == [handle(A)]
+    assert all(part in stub for part in ("read", "src/a.py", "60 lines", "page_in"))
+
+
+def test_the_tool_is_added_with_the_first_eviction_and_stays():
+    talk = played()
+    assert talk.out["tools"] == [*tools("read"), json.loads(definition("chat"))]
+    talk.send(body(*START, *ON * 3))
+    assert talk.events == []
+    assert talk.out["tools"][-1] == json.loads(definition("chat"))
+    assert talk.out["messages"][3:] == [*ON * 3]
+
+
+def test_an_evicted_page_is_found_again():
+    talk = played()
+    assert talk.resolve(A) == A
+    assert talk.resolve(B) is None
+
+
+def test_an_argument_is_evicted_like_a_result():
+    large = page("gamma") * 2
+    wrote = (user("do it"), call("c1", "write", path="a.py", content=large), result("c1", "ok"))
+    talk = Talk()
+    for more in range(3):
+        talk.send(body(*wrote, *ON * more))
+    arguments = json.loads(talk.out["messages"][1]["tool_calls"][0]["function"]["arguments"])
+    assert arguments["path"] == "a.py"
+    assert arguments["content"].startswith(f"[{handle(large)}: argument of write")
+    assert talk.resolve(large) == large
+
+
+def test_what_a_hidden_leg_brought_is_evicted_with_its_own_content_in_the_log():
+    talk = played()
+    brought = f"=== {handle(A)}, all 60 lines ===\n{A}"
+    talk.table.keep_leg(3, 1, leg(brought), [handle(A)])
+    told = (say("I look.Yes."), user())
+    for more in range(3):
+        talk.send(body(*STAGES[2], *told, *ON * more))
+    (event,) = talk.events
+    assert [gone.page for gone in event.pages] == [handle(brought)]
+    assert HANDLE.findall(event.pages[0].stub) == [handle(brought)]
+    assert set(talk.paged.blobs) == {bytes.fromhex(event.pages[0].message)}
+    assert talk.resolve(brought) == brought
+
+
+# ---------------------------------------------------------------- what goes out in full
+
+
+def test_a_client_can_ask_for_its_own_bytes():
+    talk = played()
+    talk.send(body(*START, *ON * 3), bypass="the client sent x-pager-bypass")
+    assert talk.events == [Bypassed("asked", "the client sent x-pager-bypass", 0, 4)]
+    assert talk.paged.outgoing.body() == talk.paged.request.body
+    talk.send(body(*START, *ON * 4))
+    assert handle(A) in talk.out["messages"][2]["content"]
+    assert talk.events == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "asked"),
+    [
+        ({}, False),
+        ({"x-pager-bypass": "0"}, False),
+        ({"x-pager-bypass": ""}, False),
+        ({"x-pager-bypass": " False "}, False),
+        ({"x-pager-bypass": "1"}, True),
+        ({"x-pager-bypass": "yes"}, True),
+    ],
+)
+def test_the_header_by_which_a_client_asks(headers, asked):
+    assert bypassed(headers) == ("the client sent x-pager-bypass" if asked else "")
+
+
+def test_a_branch_in_which_paging_stopped_goes_out_as_it_came():
+    talk = played()
+    talk.table.stopped = "400: no"
+    talk.send(body(*START, *ON * 3))
+    assert (talk.paged.outgoing.changed, talk.events) == (False, [])
+
+
+def test_a_request_that_can_not_carry_the_tool_goes_out_in_full_and_is_logged_where_stubs_are_missed():
+    talk = Talk()
+    for stage in STAGES:
+        talk.send(body(*stage, tool_choice="required"))
+        assert (talk.events, talk.paged.outgoing.changed) == ([], False)
+    talk.send(body(*START, *ON * 3))
+    assert handle(A) in talk.out["messages"][2]["content"]
+    talk.send(body(*START, *ON * 4, tool_choice="required"))
+    assert talk.events == [Bypassed("cannot_carry", "a tool_choice other than auto", 0, 5)]
+    assert talk.paged.outgoing.body() == talk.paged.request.body
+
+
+def test_a_request_for_a_summary_sees_the_whole_history():
+    talk = played()
+    asking = user("CRITICAL: Respond with TEXT ONLY. Do NOT call any tools. Summarise.")
+    talk.send(body(*STAGES[2], say(), asking))
+    assert talk.events == [Bypassed("cannot_carry", "a summary is asked for", 0, 4)]
+    assert not talk.paged.outgoing.changed
+
+
+def test_a_compaction_sees_the_whole_history():
+    talk = played()
+    metadata = {"x-codex-turn-metadata": json.dumps({"request_kind": "compaction"})}
+    talk.send(body(*STAGES[2], *ON, client_metadata=metadata))
+    assert talk.events == [Bypassed("cannot_carry", "a compaction", 0, 4)]
+    talk.send(body(*STAGES[2], *ON * 2, client_metadata={"x-codex-turn-metadata": "{}"}))
+    assert talk.events == []
+    assert talk.paged.outgoing.changed
+
+
+def test_what_has_no_items_or_not_evenly_spaced_ones_is_not_paged():
+    uneven = b'{"tools":[{"function":{}}],"messages":[{"role":"user"},{"role":"user"} , {"role":"user"}]}'
+    assert Talk().send(uneven) is None
+    assert Talk(name="responses").send({"input": "hello"}) is None
+    assert Talk().send(body()) is None
+
+
+def test_a_branch_without_a_table_is_not_paged():
+    talk = Talk()
+    talk.send(body(*START))
+    talk.session.tables.clear()
+    assert talk.send(body(*START, *ON)) is None
+
+
+# ---------------------------------------------------------------- names
+
+
+def test_the_tool_gets_another_name_where_the_client_has_one_of_its_name():
+    talk = Talk()
+    for stage in STAGES:
+        talk.send(body(*stage, offered=("page_in", "read")))
+    assert [entry["function"]["name"] for entry in talk.out["tools"]] == ["page_in", "read", "page_in_2"]
+    assert talk.events[0].tool == "page_in_2"
+    assert "page_in_2 to see it" in talk.out["messages"][2]["content"]
+
+
+@pytest.mark.parametrize("rejected", [False, True])
+def test_the_tool_is_renamed_when_the_client_gets_one_of_its_name(rejected):
+    talk = played()
+    talk.pager = Pager(Fixed(Decision(("pg_unknown",) if rejected else ())), "test", MODELS, load, marks=False)
+    talk.send(body(*START, *ON * 3, offered=("read", "page_in")))
+    *others, event = talk.events
+    assert (event.cause, event.tool, event.pages) == ("client", "page_in_2", [])
+    assert [other.reason for other in others] == (["decision_rejected"] if rejected else [])
+    assert [entry["function"]["name"] for entry in talk.out["tools"]] == ["read", "page_in", "page_in_2"]
+    talk.send(body(*START, *ON * 4, offered=("read",)))
+    assert talk.out["tools"][-1]["function"]["name"] == "page_in_2"
+
+
+# ---------------------------------------------------------------- policies that are wrong
+
+
+@pytest.mark.parametrize("wanted", [("pg_0123456789abcdef",), ("",), (None,), (handle(A), "rubbish")])
+def test_a_decision_that_breaks_a_rule_is_logged_and_changes_nothing(wanted, caplog):
+    with caplog.at_level(logging.WARNING, "ctxpager"):
+        talk = played(Fixed(Decision(wanted)))
+    (event,) = talk.events
+    assert (event.reason, event.branch, event.call) == ("decision_rejected", 0, 3)
+    assert event.detail in caplog.text
+    assert not talk.paged.outgoing.changed
+
+
+def test_after_a_rejected_decision_the_prompt_is_what_it_was():
+    talk = played()
+    before = talk.paged.outgoing.body()
+    talk.pager._policy = Fixed(Decision(("rubbish",)))
+    talk.send(body(*START, *ON * 3))
+    assert talk.paged.outgoing.body().startswith(before[: before.rindex(b"]")])
+
+
+def test_what_a_policy_raises_is_its_callers_business():
+    with pytest.raises(ZeroDivisionError, match="no pages"):
+        played(Broken())
+    with pytest.raises(AttributeError):
+        played(Fixed(None))
+
+
+# ---------------------------------------------------------------- histories that change
+
+
+def test_a_lost_leg_is_logged_as_a_repack_of_the_clients():
+    talk = Talk(KeepAll())
+    talk.send(body(*START))
+    talk.table.keep_leg(1, 1, leg(), [])
+    talk.send(body(*START, say("Something else."), user()))
+    (event,) = talk.events
+    assert (event.cause, event.pages, event.tool) == ("client", [], "")
+    assert event.reason == "the place of 1 hidden legs is gone from the client's history"
+
+
+def test_a_fork_goes_on_with_the_stubs_of_its_parent_and_the_parent_without_the_forks():
+    talk = played()
+    talk.send(body(*START, *ON, *ON, user("and this")))
+    other = (*START, say("I see."), user("rather that"))
+    talk.send(body(*other))
+    assert len(talk.session.tables) == 2
+    assert handle(A) in talk.out["messages"][2]["content"]
+    assert talk.events == []
+    read = (call("c2", path="b.py"), result("c2", B))
+    for more in range(3):
+        talk.send(body(*other, *read, *ON * more))
+    assert talk.resolve(B, branch=1) == B
+    assert talk.resolve(B, branch=0) == B, "any branch of the session finds it"
+    assert handle(B) not in talk.session.tables[0].shown
+
+
+def test_a_page_whose_content_is_gone_from_the_log_is_unknown():
+    talk = played()
+    talk.blobs.clear()
+    assert talk.resolve(A) is None
+
+
+def test_handles_of_another_session_are_unknown():
+    talk, other = played(), Talk()
+    other.send(body(user("another")))
+    assert talk.pager.resolve(talk.session, 0, handle(A)) == A
+    assert talk.pager.resolve(other.session, 0, handle(A)) is None
+
+
+# ---------------------------------------------------------------- imitation
+
+
+def test_a_call_that_names_a_stub_imitates_it():
+    talk = played()
+    assert talk.pager.imitates(talk.table, json.dumps({"content": f"[{handle(A)}: read]"}))
+    assert not talk.pager.imitates(talk.table, json.dumps({"content": f"[{handle(B)}: read]"}))
+    assert not talk.pager.imitates(talk.table, "{}")
+
+
+# ---------------------------------------------------------------- rescue
+
+
+def test_a_rescue_evicts_what_a_policy_would_not():
+    talk = Talk(KeepAll())
+    talk.send(body(*START))
+    before = talk.paged.outgoing.body()
+    event = talk.pager.rescue(talk.paged, 0, 100)
+    assert (event.cause, event.call, event.attempt, event.tool) == ("rescue", 1, 1, "page_in")
+    assert talk.events == [event]
+    assert handle(A) in talk.out["messages"][2]["content"]
+    assert talk.out["tools"][-1] == json.loads(definition("chat"))
+    assert len(talk.paged.outgoing.body()) < len(before)
+    assert talk.pager.rescue(talk.paged, 0, 100) is None, "nothing is left"
+
+
+def test_a_rescue_comes_too_late_when_the_branch_went_on():
+    talk = Talk(KeepAll())
+    first = talk.send(body(*START))
+    talk.send(body(*START, *ON))
+    assert first.moved_on
+    assert talk.pager.rescue(first, 0, 100) is None
+    assert talk.table.shown == {}
+
+
+def test_a_request_in_full_that_does_not_fit_is_evicted_even_without_the_tool():
+    talk = Talk()
+    talk.send(body(*START, tool_choice="none"))
+    event = talk.pager.rescue(talk.paged, 0, 100)
+    assert event.tool == "page_in"
+    assert talk.out["tools"] == tools("read")
+    assert handle(A) in talk.out["messages"][2]["content"]
+    talk.send(body(*START, *ON))
+    assert talk.out["tools"][-1] == json.loads(definition("chat"))
+
+
+def test_a_request_that_asked_for_its_own_bytes_is_evicted_if_it_does_not_fit():
+    talk = Talk()
+    talk.send(body(*START), bypass="asked")
+    assert talk.pager.rescue(talk.paged, 0, 100) is not None
+    assert handle(A) in talk.out["messages"][2]["content"]
+
+
+# ---------------------------------------------------------------- terms
+
+
+def terms(members, *, model="gpt-4o", learned=0):
+    talk = Talk(KeepAll())
+    talk.pager.learn_window(model, learned)
+    return talk.send(body(*START, **{"model": model, **members})).terms
+
+
+@pytest.mark.parametrize(
+    ("members", "reserve"),
+    [
+        ({}, 16_000),
+        ({"max_tokens": 500}, 500),
+        ({"max_completion_tokens": 700}, 700),
+        ({"max_output_tokens": 900}, 900),
+        ({"max_tokens": None}, 16_000),
+        ({"max_tokens": "many"}, 16_000),
+        ({"max_tokens": 1.5}, 16_000),
+        ({"max_tokens": 0}, 16_000),
+        ({"max_tokens": 100_000}, 64_000),
+    ],
+)
+def test_room_for_the_answer_is_what_the_client_asks_for_and_never_more_than_half(members, reserve):
+    assert (terms(members).window, terms(members).reserve) == (128_000, reserve)
+
+
+def test_a_window_that_the_provider_told_is_believed():
+    assert terms({}, learned=20_000).window == 20_000
+    assert terms({}, learned=20_000).reserve == 10_000
+    assert terms({}, learned=0).window == 128_000
+
+
+def test_windows_are_learned_of_so_many_models_only():
+    talk = Talk(KeepAll())
+    for number in range(1_001):
+        talk.pager.learn_window(f"model-{number}", 5_000)
+    windows = [talk.send(body(*START, model=f"model-{number}")).terms.window for number in (0, 999, 1_000)]
+    assert windows == [5_000, 5_000, 128_000]
+
+
+def test_prices_and_bonds_follow_from_the_model():
+    fixed = Prices(0.5, 1.0, 2.0, 60.0)
+    talk = Talk(KeepAll(), models=MODELS.using(fixed))
+    paged = talk.send(body(*START, model="claude-opus-6"))
+    assert (paged.terms.prices, paged.terms.bound) == (fixed, True)
+    assert not talk.send(body(*START, *ON)).terms.bound
+
+
+# ---------------------------------------------------------------- marks
+
+
+@pytest.mark.parametrize("marks", [True, False])
+@pytest.mark.parametrize("full", [True, False])
+def test_cache_marks_are_set_only_if_they_are_wanted(marks, full):
+    talk = Talk(KeepAll(), "messages", marks=marks)
+    choice = {"tool_choice": {"type": "any"}} if full else {}
+    offered = [{"name": "read", "input_schema": {}}]
+    talk.send({"system": "Be good. " * 600, "tools": offered, "messages": [user()], **choice})
+    assert talk.paged.full is full
+    assert talk.paged.outgoing.body().count(b"cache_control") == (2 if marks else 0)
+
+
+def test_a_call_that_asked_for_its_own_bytes_gets_no_marks():
+    talk = Talk(KeepAll(), "messages", marks=True)
+    offered = [{"name": "read", "input_schema": {}}]
+    talk.send({"system": "Be good. " * 600, "tools": offered, "messages": [user()]}, bypass="asked")
+    assert not talk.paged.outgoing.changed
+
+
+def test_a_plan_can_be_made_for_a_call_that_is_never_logged():
+    talk = played()
+    branch = talk.session.branches[0]
+    copied = Session("s", "local", tables={0: talk.table.copy()})
+    request = talk.dialect.parse(json.dumps(body(*START, *ON * 3)).encode())
+    raws = [bytes(item) for item in request.items]
+    norms = [talk.dialect.decode(raw).norm for raw in raws]
+    asked = Call(talk.dialect, request, Items(request.digests, norms, raws.__getitem__), 99.0)
+    paged = talk.pager.plan(copied, Placement(branch, 4, 1), asked)
+    assert handle(A).encode() in paged.outgoing.body()
+    assert (talk.table.call, len(talk.table.slots)) == (3, 7)

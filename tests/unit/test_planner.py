@@ -1,0 +1,407 @@
+"""What a policy sees of a prompt, what it may have of its wishes, and what goes when the prompt does not fit.
+
+All figures can be worked out by hand: one token is 3.5 bytes, and what is no page comes in pieces of 100 tokens.
+"""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pager.dialects import load
+from pager.planner import Plan, Terms, binds_thinking, propose, rescue, view
+from pager.policy import Decision, PageView, Prices
+from pager.splice import Leg, Part
+from pager.stubs import handle_of
+from pager.table import Items
+from pager.tables import Tables
+
+chat = load("chat")
+PRICES = Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0)
+TERMS = Terms(PRICES, window=10_000, reserve=1_000)
+HUNDRED = 349  # bytes of an item that, with the comma behind it, has 100 tokens
+STUB = "s" * 140  # 40 tokens
+
+
+def filled(item, size):
+    """The item as JSON of exactly so many bytes."""
+    bare = json.dumps({**item, "fill": ""}).encode()
+    return json.dumps({**item, "fill": "." * (size - len(bare))}).encode()
+
+
+def user():
+    return filled({"role": "user", "content": "go"}, HUNDRED)
+
+
+def say(**more):
+    return filled({"role": "assistant", "content": "ok", **more}, HUNDRED)
+
+
+def call(call_id, tool="read", path="a.py"):
+    arguments = json.dumps({"path": path})
+    made = {"id": call_id, "type": "function", "function": {"name": tool, "arguments": arguments}}
+    return filled({"role": "assistant", "content": None, "tool_calls": [made]}, HUNDRED)
+
+
+def text(letter, tokens):
+    return letter * round(tokens * 3.5)
+
+
+def result(call_id, content):
+    """A result whose page has the tokens of its content, with 100 tokens around it."""
+    return filled({"role": "tool", "tool_call_id": call_id, "content": content}, len(content) + HUNDRED)
+
+
+def page_in(call_id, content):
+    asked = {"id": call_id, "type": "function", "function": {"name": "page_in", "arguments": "{}"}}
+    return Leg([Part("call", msgspec.Raw(json.dumps(asked).encode()), True)], [msgspec.Raw(result(call_id, content))])
+
+
+class Branch:
+    """A branch that is sent call by call."""
+
+    def __init__(self):
+        self.table = Tables(load, {}.get).make("chat")
+
+    def send(self, *items, at=None):
+        bare = b'{"model":"m","fill":"","messages":[]}'
+        filler = b"." * (350 - len(bare))
+        body = bare.replace(b'""', b'"' + filler + b'"').replace(b"[]", b"[" + b",".join(items) + b"]")
+        self.request = chat.parse(body)
+        norms = [chat.decode(raw).norm for raw in items]
+        number = self.table.call + 1
+        taken = Items(self.request.digests, norms, items.__getitem__)
+        self.table.advance(number, 1, number * 10.0 if at is None else at, taken)
+        return self
+
+    def evict(self, *contents, stub=STUB):
+        pages = [self.table.known[name(content)] for content in contents]
+        self.table.evict([self.table.evicted(page, stub) for page in pages])
+        self.table.tool = "page_in"
+        return self
+
+    def view(self, terms=TERMS):
+        return view(self.table, self.request, terms)
+
+
+def name(content):
+    return handle_of(content.encode())
+
+
+def seen(branch, terms=TERMS):
+    return {page.handle: page for page in branch.view(terms).pages}
+
+
+A, B, C = text("a", 1_000), text("b", 2_000), text("c", 500)
+READ_A = (user(), call("c1"), result("c1", A))
+READ_B = (call("c2", path="b.py"), result("c2", B))
+READ_C = (call("c3", "run"), result("c3", C))
+ON = (say(), user())
+
+
+# ---------------------------------------------------------------- the view
+
+
+def test_a_prompt_is_seen_in_numbers():
+    given = Branch().send(*READ_A, *READ_B).view()
+    assert (given.call, given.prices, given.window, given.reserve, given.facts) == (1, PRICES, 10_000, 1_000, [])
+    assert given.tokens == 100 + 300 + 1_000 + 200 + 2_000
+    assert given.pages == [
+        PageView(
+            handle=name(A),
+            kind="result",
+            size=3_500,
+            tokens=1_000,
+            stub_tokens=64,
+            position=0,
+            before=300,
+            after=2_300,
+            age=0,
+            idle=0,
+            uses=0,
+            faults=0,
+            superseded=False,
+            pinned=True,
+            cached=False,
+            resident=True,
+            tool="read",
+            tool_pages=2,
+            tool_reused=0,
+        ),
+        PageView(
+            handle=name(B),
+            kind="result",
+            size=7_000,
+            tokens=2_000,
+            stub_tokens=64,
+            position=1,
+            before=1_500,
+            after=100,
+            age=0,
+            idle=0,
+            uses=0,
+            faults=0,
+            superseded=False,
+            pinned=True,
+            cached=False,
+            resident=True,
+            tool="read",
+            tool_pages=2,
+            tool_reused=0,
+        ),
+    ]
+
+
+def test_what_is_evicted_counts_as_its_stub():
+    branch = Branch().send(*READ_A, *READ_B).evict(A)
+    given = branch.view()
+    first, second = given.pages
+    assert given.tokens == 3_600 - 1_000 + 40
+    assert (first.resident, first.tokens, first.stub_tokens) == (False, 1_000, 40)
+    assert (first.before, first.after) == (300, 2_640 - 300 - 40)
+    assert (second.resident, second.before, second.after) == (True, 540, 100)
+
+
+def test_hidden_legs_count_as_they_stand_in_the_prompt():
+    branch = Branch().send(*READ_A).evict(A)
+    leg = page_in("h1", B)
+    branch.table.keep_leg(1, 1, leg, [name(A)])
+    given = branch.send(*READ_A, *ON, *READ_C).view()
+    asked = len(chat.appended(leg)[0]) + 1
+    outside = (350 + 6 * 350 + asked) / 3.5
+    assert given.tokens == round(outside + 40 + 2_100 + 100 + 500)
+    first, brought, last = given.pages
+    assert (first.before, first.faults) == (300, 1)
+    assert (brought.tokens, brought.tool) == (2_000, "page_in")
+    assert brought.before == 400 + 40 + round(asked / 3.5)
+    assert last.before == given.tokens - 600
+    assert last.after == 100
+
+
+def test_the_numbers_of_a_tool_are_of_all_its_pages():
+    branch = Branch().send(*READ_A)
+    branch.table.pages[0].uses = 2
+    pages = branch.send(*READ_A, *READ_B, *READ_C).view().pages
+    assert [(page.tool, page.tool_pages, page.tool_reused) for page in pages] == [
+        ("read", 2, 1),
+        ("read", 2, 1),
+        ("run", 1, 0),
+    ]
+
+
+@pytest.mark.parametrize(("at", "warm"), [(20.0, True), (310.0, True), (310.5, False), (9_000.0, False)])
+def test_a_cache_is_warm_as_long_as_the_provider_keeps_it(at, warm):
+    branch = Branch().send(*READ_A, at=10.0).send(*READ_A, *READ_B, at=at)
+    given = branch.view()
+    assert given.warm is warm
+    assert [page.cached for page in given.pages] == [warm, False]
+
+
+def test_the_first_call_of_a_branch_finds_no_cache():
+    given = Branch().send(*READ_A).view()
+    assert not given.warm
+    assert not given.pages[0].cached
+
+
+def test_a_page_is_pinned_for_the_call_that_brought_it_and_the_next():
+    branch = Branch().send(*READ_A)
+    pinned = []
+    for more in range(4):
+        page = branch.view().pages[0]
+        pinned.append((page.age, page.pinned, page.evictable))
+        branch.send(*READ_A, *ON * (more + 1))
+    assert pinned == [(0, True, False), (1, True, False), (2, False, True), (3, False, True)]
+
+
+def test_a_page_that_was_needed_again_is_pinned_and_tells_it():
+    branch = Branch().send(*READ_A).send(*READ_A, *ON).send(*READ_A, *ON * 2)
+    assert not branch.view().pages[0].pinned
+    branch.table.pages[0].fault(3)
+    page = branch.view().pages[0]
+    assert (page.pinned, page.faults, page.idle, page.age) == (True, 1, 0, 2)
+
+
+def test_facts_reach_the_policy():
+    branch = Branch().send(*READ_A).send(user(), *READ_C)
+    assert branch.view().facts == ["client_rewrote_history"]
+
+
+# ---------------------------------------------------------------- thinking that binds
+
+
+@pytest.mark.parametrize(
+    ("model", "binds"),
+    [
+        ("claude-opus-4-5", False),
+        ("claude-opus-5", False),
+        ("claude-opus-5-1", True),
+        ("anthropic/Claude-Sonnet-5.2", True),
+        ("claude-haiku-6", True),
+        ("claude-opus-10", True),
+        ("gpt-6", False),
+        ("", False),
+    ],
+)
+def test_models_that_bind_their_thinking_are_known_by_name(model, binds):
+    assert binds_thinking(model) is binds
+
+
+BOUND = Terms(PRICES, 10_000, 1_000, bound=True)
+THINK = say(reasoning_content="hm")
+
+
+def later(*items):
+    """A branch with these items in its first call, whose pages are old enough to go."""
+    branch = Branch().send(*items)
+    return branch.send(*items, *ON).send(*items, *ON * 2)
+
+
+def test_before_thinking_that_binds_nothing_goes():
+    branch = later(*READ_A, THINK, *READ_B)
+    branch.table.tool = "page_in"
+    assert {page.handle: page.pinned for page in branch.view(BOUND).pages} == {name(A): True, name(B): False}
+    assert not any(page.pinned for page in branch.view().pages)
+
+
+def test_behind_thinking_that_binds_nothing_goes_either_while_no_tool_was_added():
+    branch = later(*READ_A, THINK, *READ_B)
+    assert all(page.pinned for page in branch.view(BOUND).pages)
+
+
+def test_without_thinking_nothing_is_bound():
+    branch = later(*READ_A, *READ_B)
+    assert not any(page.pinned for page in branch.view(BOUND).pages)
+
+
+# ---------------------------------------------------------------- proposals
+
+
+class Wants:
+    """A policy that wants what it is told to want."""
+
+    def __init__(self, *handles, reason="because"):
+        self.decision = Decision(handles, reason=reason)
+
+    def choose(self, view):
+        return self.decision
+
+
+def proposed(branch, *handles, terms=TERMS):
+    return propose(Wants(*handles), branch.table, branch.request, terms)
+
+
+def test_a_policy_that_wants_nothing_gets_nothing():
+    assert proposed(later(*READ_A)) == Plan(reason="because")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rule"),
+    [
+        (["pg_0123456789abcdef"], "pg_0123456789abcdef is not in the prompt"),
+        (["rubbish"], "rubbish is not in the prompt"),
+        ([name(B)], f"{name(B)} is pinned"),
+        ([name(C)], f"{name(C)} is evicted already"),
+        ([name(A), name(A)], "a page is named twice"),
+        ([name(A), name(B)], f"{name(B)} is pinned"),
+        ([name("d" * 700)], f"{name('d' * 700)} is no larger than its stub"),
+    ],
+    ids=["unknown", "rubbish", "pinned", "evicted", "twice", "one of two pinned", "too small"],
+)
+def test_a_proposal_that_breaks_a_rule_is_rejected_whole(wanted, rule):
+    small = (call("c4"), result("c4", "d" * 700))
+    branch = later(*READ_A, *READ_C, *small)
+    branch.evict(C)
+    branch.send(*READ_A, *READ_C, *small, *ON * 2, *READ_B)
+    branch.table.known[name("d" * 700)].size = 224  # as many tokens as a stub may have
+    assert proposed(branch, *wanted) == Plan(reason="because", rejected=rule)
+
+
+def test_the_first_eviction_is_priced_from_the_beginning_as_the_tool_is_added():
+    branch = later(*READ_A, *READ_B)
+    total = 3_600 + 400
+    assert branch.view().tokens == total
+    plan = proposed(branch, name(B))
+    assert [page.name for page in plan.pages] == [name(B)]
+    assert (plan.cause, plan.reason, plan.rejected, plan.warm) == ("policy", "because", "", True)
+    assert (plan.saved, plan.rewritten) == (1_936, total - 1_936)
+    assert plan.price == round((total - 1_936) * 1.15, 1)
+
+
+def test_a_later_eviction_is_priced_from_the_first_page_that_goes():
+    branch = later(*READ_A, *READ_B, *READ_C)
+    branch.table.tool = "page_in"
+    kept_after_b = 100 + 100 + 600 + 400
+    plan = proposed(branch, name(B))
+    assert (plan.saved, plan.rewritten, plan.price) == (1_936, 64 + kept_after_b, round((64 + kept_after_b) * 1.15, 1))
+    plan = proposed(branch, name(C), name(B))
+    assert [page.name for page in plan.pages] == [name(B), name(C)], "in the order of the prompt"
+    assert (plan.saved, plan.rewritten) == (1_936 + 436, 64 + kept_after_b - 436)
+
+
+def test_while_the_cache_is_cold_a_repack_costs_nothing():
+    branch = later(*READ_A).send(*READ_A, *ON * 3, at=5_000.0)
+    plan = proposed(branch, name(A))
+    assert (plan.warm, plan.price) == (False, 0.0)
+    assert plan.saved == 936
+
+
+# ---------------------------------------------------------------- rescue
+
+
+def rescued(branch, excess):
+    plan = rescue(branch.table, branch.request, TERMS, excess)
+    return plan, [page.name for page in plan.pages]
+
+
+def test_a_rescue_takes_the_dead_first_then_the_oldest_then_the_protected():
+    again = (call("c4", "run"), result("c4", text("x", 500)))  # the call of C again: C is dead
+    branch = later(*READ_A, *READ_B, *READ_C)
+    branch.send(*READ_A, *READ_B, *READ_C, *ON * 2, *again)
+    assert branch.table.known[name(C)].superseded
+    steps = [(1, {C}), (437, {C, A}), (437 + 936, {C, A, B}), (3_400, {C, A, B, text("x", 500)})]
+    for excess, gone in steps:
+        assert set(rescued(branch, excess)[1]) == {name(content) for content in gone}
+
+
+def test_pages_of_a_rescue_come_in_the_order_of_the_prompt():
+    branch = later(*READ_A, *READ_B, *READ_C)
+    branch.table.known[name(C)].superseded = True
+    plan, gone = rescued(branch, 1_000)
+    assert gone == [name(A), name(C)]
+    assert (plan.cause, plan.saved) == ("rescue", 936 + 436)
+    assert plan.reason == "1000 tokens too many for a window of 10000; 2 pages go and free 1372"
+
+
+def test_a_rescue_is_priced_like_any_other_repack():
+    branch = later(*READ_A, *READ_B)
+    total = branch.view().tokens
+    assert rescued(branch, 900)[0].rewritten == total - 936
+    branch.table.tool = "page_in"
+    assert rescued(branch, 900)[0].rewritten == total - 300 - 936
+
+
+def test_a_rescue_leaves_alone_what_is_evicted_or_no_larger_than_its_stub():
+    branch = later(*READ_A, *READ_B)
+    branch.evict(A)
+    branch.table.known[name(B)].size = 224
+    plan, gone = rescued(branch, 5_000)
+    assert gone == []
+    assert plan == Plan("rescue", "5000 tokens too many for a window of 10000; 0 pages go and free 0")
+
+
+@given(st.lists(st.integers(200, 3_000), min_size=1, max_size=8), st.integers(0, 20_000), st.data())
+def test_a_rescue_frees_at_least_what_is_too_much_if_there_is_so_much(sizes, excess, data):
+    items = [user()]
+    for number, size in enumerate(sizes):
+        items += [call(f"c{number}", path=str(number)), result(f"c{number}", text(chr(97 + number), size))]
+    branch = Branch().send(*items)
+    for page in branch.table.pages:
+        page.superseded = data.draw(st.booleans())
+        page.is_error = data.draw(st.booleans())
+    plan, gone = rescued(branch, excess)
+    saving = {page.name: page.tokens - 64 for page in branch.table.pages if page.tokens > 64}
+    assert plan.saved == sum(saving[name] for name in gone)
+    assert plan.saved >= excess or len(gone) == len(saving)
+    assert plan.saved - max((saving[name] for name in gone), default=0) < max(excess, 1), "and not a page too many"

@@ -1,0 +1,707 @@
+"""The page table of a branch, call by call."""
+
+import json
+from hashlib import sha256
+
+import msgspec
+import pytest
+
+from pager.dialects import load
+from pager.events import Evicted
+from pager.pages import Contents, Found
+from pager.splice import Leg, Part
+from pager.stubs import handle_of
+from pager.table import Items, Source, Table, tokens_of
+from pager.tables import Tables
+
+EMPTY = Tables(load, {}.get)
+
+
+def text(name, lines=20):
+    """A text that is a page, and known by any of its lines."""
+    return "\n".join(f"{name} has a line that says {name}_value_{at}" for at in range(lines))
+
+
+def line(name, at=3):
+    return text(name).split("\n")[at]
+
+
+class Talk:
+    """A conversation of one wire format, as its client sends it, and the page table of its branch."""
+
+    def __init__(self, name="chat", table=None, call=0):
+        self.dialect = load(name)
+        self.table = table or EMPTY.make(name)
+        self.number = call
+
+    def items(self, items):
+        raws = [item if isinstance(item, bytes) else json.dumps(item).encode() for item in items]
+        norms = [self.dialect.decode(raw).norm for raw in raws]
+        return Items([sha256(raw).digest() for raw in raws], norms, raws.__getitem__)
+
+    def send(self, *items, attempt=1, at=0.0):
+        self.number += attempt == 1
+        self.table.advance(self.number, attempt, at, self.items(items))
+        return self.table
+
+    def evict(self, *names):
+        self.table.evict([self.table.evicted(self.table.known[name], f"[{name}]") for name in names])
+
+    def fork(self):
+        return Talk(self.dialect.name, self.table.copy(), self.number - 1)
+
+
+def user(said="go on"):
+    return {"role": "user", "content": said}
+
+
+def say(said="", *calls, **more):
+    made = [
+        {"id": call_id, "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
+        for call_id, tool, arguments in calls
+    ]
+    return {"role": "assistant", "content": said or None, **({"tool_calls": made} if made else {}), **more}
+
+
+def read(call_id, path, **more):
+    return say("", (call_id, "read", {"path": path, **more}))
+
+
+def write(call_id, path, content):
+    return say("", (call_id, "write", {"path": path, "content": content}))
+
+
+def result(call_id, content):
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def names(table):
+    return [page.name for page in table.pages]
+
+
+def handle(content):
+    return handle_of(content.encode())
+
+
+A, B, C = text("alpha"), text("beta"), text("gamma")
+START = (user("do it"), read("c1", "a.py"), result("c1", A))
+ON = (say("I see."), user())
+
+
+# ---------------------------------------------------------------- pages
+
+
+def test_a_page_is_born_with_the_call_that_brings_it():
+    talk = Talk()
+    talk.send(user("do it"))
+    assert talk.table.pages == []
+    (page,) = talk.send(*START).pages
+    assert (page.name, page.handle, page.key, page.kind) == (handle(A), handle(A), "c1", "result")
+    assert (page.tool, page.call_id, page.size, page.born, page.used, page.slot) == ("read", "c1", len(A), 2, 2, 2)
+    assert (page.uses, page.faults, page.superseded, page.stub) == (0, 0, False, "")
+    (page,) = talk.send(*START, *ON).pages
+    assert (page.born, page.used) == (2, 2)
+
+
+def test_tokens_are_told_from_bytes():
+    assert [tokens_of(size) for size in (0, 7, 700, 1000)] == [0, 2, 200, 286]
+    (page,) = Talk().send(*START).pages
+    assert page.tokens == round(len(A) / 3.5)
+
+
+def test_pages_stand_in_the_order_of_the_prompt():
+    table = Talk().send(
+        user(),
+        say("", ("c1", "write", {"path": "a", "content": A * 3}), ("c2", "read", {"path": "b"})),
+        result("c1", "written"),
+        result("c2", B),
+    )
+    assert [(page.key, page.kind, page.slot) for page in table.pages] == [
+        ("c1.content", "argument", 1),
+        ("c2", "result", 3),
+    ]
+
+
+def test_a_result_whose_call_is_not_in_the_prompt_is_a_page_of_no_tool():
+    (page,) = Talk().send(user(), result("c9", A)).pages
+    assert page.tool == ""
+    assert Talk().table.about(page) == ""
+
+
+def test_a_table_knows_what_a_page_is_about():
+    table = Talk().send(*START)
+    assert table.about(table.pages[0]) == "a.py"
+
+
+def test_the_seconds_between_calls_are_known_from_the_second_call_on():
+    talk = Talk()
+    assert talk.send(user("do it"), at=5_000.0).idle == 0.0
+    assert talk.send(user("do it"), *ON, at=5_030.5).idle == 30.5
+
+
+def test_reasoning_is_known_by_its_slot():
+    table = Talk().send(user(), say("So.", reasoning_content="Hm."), user())
+    assert [slot.reasoning for slot in table.slots] == [False, True, False]
+
+
+# ---------------------------------------------------------------- use
+
+
+def test_an_answer_that_quotes_a_page_uses_it():
+    talk = Talk()
+    talk.send(*START)
+    (page,) = talk.send(*START, *ON).pages
+    assert (page.uses, page.used) == (0, 1)
+    (page,) = talk.send(*START, *ON, say("It says:\n" + line("alpha")), user()).pages
+    assert (page.uses, page.used) == (1, 2)
+
+
+def test_a_call_that_quotes_a_page_uses_it():
+    talk = Talk()
+    talk.send(*START)
+    (page, _) = talk.send(*START, write("c2", "b.py", line("alpha") + "\n" + "#" * 2000), result("c2", "ok")).pages
+    assert (page.uses, page.used) == (1, 1)
+
+
+def test_what_a_user_says_uses_nothing():
+    talk = Talk()
+    talk.send(*START)
+    (page,) = talk.send(*START, say("I see."), user(line("alpha"))).pages
+    assert page.uses == 0
+
+
+def test_an_evicted_page_can_still_be_quoted():
+    talk = Talk()
+    talk.send(*START)
+    talk.evict(handle(A))
+    (page,) = talk.send(*START, say(line("alpha")), user()).pages
+    assert (page.uses, page.stub) == (1, f"[{handle(A)}]")
+
+
+def test_a_page_that_left_the_prompt_can_not_be_used():
+    talk = Talk()
+    talk.send(*START)
+    talk.send(user("forget it"))
+    table = talk.send(user("forget it"), say(line("alpha")), user())
+    assert (table.pages, table.known) == ([], {})
+
+
+def test_what_is_indexed_while_the_model_thinks_is_indexed_once():
+    talk = Talk()
+    talk.send(*START)
+    talk.table.catch_up()
+    talk.table.catch_up()
+    (page,) = talk.send(*START, say(line("alpha")), user()).pages
+    assert page.uses == 1
+
+
+def test_a_line_in_two_pages_counts_for_the_newer_one():
+    talk = Talk()
+    history = [*START, read("c2", "b.py"), result("c2", A + "\n" + B)]
+    talk.send(*history)
+    first, second = talk.send(*history, say(line("alpha")), user()).pages
+    assert (first.uses, second.uses) == (0, 1)
+
+
+# ---------------------------------------------------------------- faults and pins
+
+
+def hidden(*pages, call_id="h1", shown="", mixed=False):
+    asked = {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": "page_in", "arguments": json.dumps({"pages": pages})},
+    }
+    own = [Part("call", raw(mixed["tool_calls"][0]))] if mixed else []
+    parts = [*([Part("text", raw(shown))] if shown else []), *own, Part("call", raw(asked), True)]
+    return Leg(parts, [raw(result(call_id, "".join(pages) + ": back again"))], bool(mixed))
+
+
+def raw(value):
+    return msgspec.Raw(json.dumps(value).encode())
+
+
+def test_a_page_that_the_model_asks_for_counts_a_fault_and_is_pinned_with_decay():
+    talk = Talk()
+    talk.send(*START)
+    talk.send(*START, *ON)
+    talk.evict(handle(A))
+    talk.table.keep_leg(2, 1, hidden(handle(A)), [handle(A)])
+    (page,) = talk.table.pages
+    assert (page.faults, page.used, page.pin, page.pinned_at) == (1, 2, 1.0, 2)
+    assert [page.pinned(call) for call in (2, 10, 11)] == [True, True, False]
+
+
+def test_a_second_fault_adds_to_what_is_left_of_the_pin():
+    talk = Talk()
+    (page,) = talk.send(*START).pages
+    page.fault(1)
+    page.fault(9)
+    assert (page.faults, page.pin, page.pinned_at) == (2, 1.5, 9)
+    assert [page.pinned(call) for call in (21, 22)] == [True, False]
+
+
+def test_a_leg_that_brought_nothing_back_is_no_fault():
+    talk = Talk()
+    talk.send(*START)
+    talk.table.keep_leg(1, 1, hidden("pg_0123456789abcdef"), [])
+    assert talk.table.pages[0].faults == 0
+    assert talk.send(*START, *ON).facts == []
+
+
+def test_facts_are_those_since_the_call_before():
+    talk = Talk()
+    assert talk.send(*START).facts == []
+    talk.table.keep_leg(1, 1, hidden(handle(A)), [handle(A)])
+    assert talk.send(*START, *ON).facts == ["fault"]
+    assert talk.send(*START, *ON, *ON).facts == []
+    assert talk.send(user("another"), *START[1:]).facts == ["client_rewrote_history"]
+
+
+def test_the_same_call_again_after_eviction_is_a_fault_of_the_new_page():
+    talk = Talk()
+    talk.send(*START)
+    talk.evict(handle(A))
+    table = talk.send(*START, read("c2", "a.py"), result("c2", A))
+    old, new = table.pages
+    assert (old.name, new.name) == (handle(A), f"{handle(A)}@2")
+    assert (old.superseded, old.faults, old.stub) == (True, 0, f"[{handle(A)}]")
+    assert (new.superseded, new.faults, new.stub) == (False, 1, "")
+    assert [new.pinned(call) for call in (2, 10, 11)] == [True, True, False]
+    assert table.facts == ["fault"]
+
+
+def test_the_same_call_again_while_its_page_is_resident_is_no_fault():
+    talk = Talk()
+    talk.send(*START)
+    table = talk.send(*START, read("c2", "a.py"), result("c2", A))
+    old, new = table.pages
+    assert (old.superseded, new.superseded) == (True, False)
+    assert (old.faults, new.faults, new.pinned(2)) == (0, 0, False)
+    assert table.facts == []
+
+
+def test_content_that_is_written_again_after_its_eviction_is_no_fault():
+    talk = Talk()
+    large = text("alpha", 60)
+    talk.send(user(), read("c1", "a.py"), result("c1", large))
+    talk.evict(handle(large))
+    _, argument = talk.send(
+        user(), read("c1", "a.py"), result("c1", large), write("c2", "b.py", large), result("c2", "ok")
+    ).pages
+    assert (argument.kind, argument.faults) == ("argument", 0)
+
+
+def test_the_result_of_a_failed_tool_stays_for_some_calls():
+    talk = Talk("messages")
+    asked = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "run", "input": {}}]}
+    failed = {"type": "tool_result", "tool_use_id": "c1", "content": A, "is_error": True}
+    (page,) = talk.send(user(), asked, {"role": "user", "content": [failed]}).pages
+    assert page.is_error
+    assert [page.pinned(call) for call in (1, 6, 7)] == [True, True, False]
+
+
+# ---------------------------------------------------------------- dead pages
+
+
+def test_of_the_same_content_all_but_the_newest_are_dead():
+    talk = Talk()
+    history = [
+        user(),
+        *(item for at in (1, 2, 3) for item in (say("", (f"c{at}", "run", {"n": at})), result(f"c{at}", A))),
+    ]
+    table = talk.send(*history)
+    assert names(table) == [handle(A), f"{handle(A)}@2", f"{handle(A)}@3"]
+    assert [page.superseded for page in table.pages] == [True, True, False]
+
+
+def test_a_file_that_is_read_again_supersedes_what_was_read_before():
+    talk = Talk()
+    talk.send(*START)
+    old, new = talk.send(*START, read("c2", "a.py"), result("c2", B)).pages
+    assert (old.superseded, new.superseded) == (True, False)
+
+
+def test_a_file_that_is_written_whole_supersedes_what_was_read_before():
+    talk = Talk()
+    talk.send(*START)
+    (page,) = talk.send(*START, write("c2", "a.py", "short"), result("c2", "ok")).pages
+    assert page.superseded
+
+
+def test_a_write_that_failed_supersedes_nothing():
+    talk = Talk("messages")
+    asked = [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a"}}]}
+    ]
+    asked.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": A}]})
+    wrote = {"type": "tool_use", "id": "c2", "name": "write", "input": {"path": "a", "content": "short"}}
+    failed = {"type": "tool_result", "tool_use_id": "c2", "content": "no", "is_error": True}
+    end = [{"role": "assistant", "content": [wrote]}, {"role": "user", "content": [failed]}]
+    (page,) = talk.send(user(), *asked, *end).pages
+    assert not page.superseded
+
+
+def test_an_edit_of_a_part_supersedes_nothing():
+    talk = Talk()
+    talk.send(*START)
+    edit = say("", ("c2", "edit", {"path": "a.py", "old": "x", "new": "y"}))
+    (page,) = talk.send(*START, edit, result("c2", "ok")).pages
+    assert not page.superseded
+
+
+def test_a_page_that_left_the_prompt_is_not_missed_by_what_supersedes_it():
+    talk = Talk()
+    talk.send(*START)
+    talk.send(user("forget it"))
+    (page,) = talk.send(user("forget it"), read("c2", "a.py"), result("c2", B)).pages
+    assert (page.handle, page.superseded) == (handle(B), False)
+
+
+# ---------------------------------------------------------------- eviction
+
+
+def test_a_stub_stands_for_its_page_until_the_prompt_changes_there():
+    talk = Talk()
+    table = talk.send(*START)
+    gone = table.evicted(table.pages[0], "[stub]")
+    assert gone == Evicted(handle(A), table.slots[2].digest.hex(), "c1", "[stub]")
+    table.evict([gone])
+    assert (table.pages[0].stub, table.changed) == ("[stub]", {2})
+    assert table.shown == {handle(A): Source(table.slots[2].digest, "c1")}
+    table = talk.send(*START, *ON)
+    assert (table.pages[0].stub, table.changed) == ("[stub]", {2})
+
+
+def test_what_is_not_in_the_prompt_can_not_be_evicted():
+    table = Talk().send(*START)
+    digest = table.slots[2].digest.hex()
+    table.evict([Evicted("pg_0123456789abcdef", digest, "c1", "[stub]"), Evicted(handle(A), digest, "c2", "[stub]")])
+    assert (table.pages[0].stub, table.changed, table.shown) == ("", set(), {})
+
+
+# ---------------------------------------------------------------- histories that change
+
+
+def facts_of(page):
+    return page.name, page.born, page.used, page.uses, page.stub
+
+
+def test_a_client_that_writes_the_same_in_another_way_keeps_births_uses_and_stubs():
+    talk = Talk()
+    talk.send(*START)
+    history = [*START, say(line("alpha")), user()]
+    talk.send(*history)
+    talk.evict(handle(A))
+    before = facts_of(talk.table.pages[0])
+    rewritten = [json.dumps(item, separators=(",", ":")).encode() for item in history]
+    table = talk.send(*rewritten, say("Done."), user())
+    assert facts_of(table.pages[0]) == before == (handle(A), 1, 1, 1, f"[{handle(A)}]")
+    assert (table.changed, table.facts) == ({2}, [])
+    assert table.slots[2].digest == sha256(rewritten[2]).digest()
+
+
+def test_a_client_that_writes_arguments_in_another_way_keeps_their_pages():
+    talk = Talk()
+    large = text("alpha", 60)
+    talk.send(user(), write("c1", "a.py", large), result("c1", "ok"))
+    talk.evict(handle(large))
+    again = write("c1", "a.py", large)
+    again["tool_calls"][0]["function"]["arguments"] = json.dumps({"content": large, "path": "a.py"}, indent=2)
+    (page,) = talk.send(user(), again, result("c1", "ok"), *ON).pages
+    assert (page.born, page.stub) == (1, f"[{handle(large)}]")
+
+
+def test_an_argument_whose_own_keys_come_in_another_order_is_sent_as_the_client_has_it():
+    talk = Talk()
+    edits = {"old": A, "new": B}
+    talk.send(user(), say("", ("c1", "edit", {"edits": edits})), result("c1", "ok"))
+    talk.evict(*names(talk.table))
+    turned = dict(reversed(edits.items()))
+    (page,) = talk.send(user(), say("", ("c1", "edit", {"edits": turned})), result("c1", "ok"), *ON).pages
+    assert (page.stub, page.born) == ("", 2)
+
+
+def test_a_client_that_moves_its_cache_marks_keeps_births_uses_and_stubs():
+    talk = Talk("messages")
+
+    def sent(*, marked):
+        mark = {"cache_control": {"type": "ephemeral"}} if marked else {}
+        asked = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "read", "input": {}}]}
+        answer = {"type": "tool_result", "tool_use_id": "c1", "content": A, **mark}
+        return [user(), asked, {"role": "user", "content": [answer]}]
+
+    talk.send(*sent(marked=True))
+    talk.evict(handle(A))
+    (page,) = talk.send(*sent(marked=False), {"role": "assistant", "content": line("alpha")}, user("x")).pages
+    assert facts_of(page) == (handle(A), 1, 1, 1, f"[{handle(A)}]")
+
+
+def test_a_client_that_edits_its_history_goes_on_in_a_table_of_its_own():
+    talk = Talk()
+    history = [*START, read("c2", "b.py"), result("c2", B)]
+    talk.send(*START)
+    talk.send(*history)
+    talk.evict(handle(A))
+    parent = talk.table
+    fork = talk.fork()
+    edited = [*START, user("no, c.py"), read("c3", "c.py"), result("c3", C)]
+    fork.send(*edited)
+    fork.evict(handle(C))
+    fork.send(*edited, say(line("alpha")), user())
+    assert names(fork.table) == [handle(A), handle(C)]
+    assert [page.stub for page in fork.table.pages] == [f"[{handle(A)}]", f"[{handle(C)}]"]
+    assert fork.table.pages[0].uses == 1
+    assert names(parent) == [handle(A), handle(B)]
+    assert [(page.stub, page.uses, page.slot) for page in parent.pages] == [(f"[{handle(A)}]", 0, 2), ("", 0, 4)]
+    assert (len(parent.slots), parent.changed, set(parent.shown)) == (5, {2}, {handle(A)})
+    assert (parent.call, fork.table.call) == (2, 3)
+
+
+def test_a_fork_and_its_parent_keep_their_legs_apart():
+    talk = Talk()
+    talk.send(*START)
+    talk.table.keep_leg(1, 1, hidden("p", shown="Look."), [])
+    fork = talk.table.copy()
+    fork.keep_leg(1, 1, hidden("q", call_id="h2"), [])
+    assert (len(talk.table.legs_now()), len(fork.legs_now())) == (1, 2)
+
+
+def test_a_client_that_writes_its_history_anew_counts_no_use_twice():
+    talk = Talk()
+    talk.send(user("at 1"), *START[1:])
+    history = [*START[1:], say(line("alpha")), user()]
+    (page,) = talk.send(user("at 2"), *history).pages
+    assert (page.uses, page.used) == (1, 1)
+    (page,) = talk.send(user("at 3"), *history, *ON).pages
+    assert (page.uses, page.used, page.born) == (1, 1, 1)
+
+
+def test_a_file_read_after_it_was_written_is_alive_though_the_client_writes_its_history_anew():
+    talk = Talk()
+    history = [write("c1", "a.py", "short"), result("c1", "ok"), read("c2", "a.py"), result("c2", A)]
+    (page,) = talk.send(user("at 1"), *history).pages
+    assert not page.superseded
+    (page,) = talk.send(user("at 2"), *history, *ON).pages
+    assert not page.superseded
+
+
+def test_a_page_that_is_still_there_in_a_new_history_keeps_its_stub():
+    talk = Talk()
+    talk.send(*START, *ON)
+    talk.evict(handle(A))
+    table = talk.send(user("a summary of what was said"), *START[1:], *ON)
+    assert [(page.stub, page.born) for page in table.pages] == [(f"[{handle(A)}]", 1)]
+
+
+def test_a_page_that_comes_back_after_it_left_the_prompt_is_a_new_one():
+    talk = Talk()
+    talk.send(*START, *ON)
+    talk.evict(handle(A))
+    talk.send(user("do it in another way"))
+    (page,) = talk.send(user("do it in another way"), *START[1:]).pages
+    assert facts_of(page) == (handle(A), 3, 3, 0, "")
+    assert handle(A) in talk.table.shown
+
+
+def test_a_call_id_that_is_used_again_with_other_content_is_another_page():
+    talk = Talk()
+    talk.send(*START)
+    talk.evict(handle(A))
+    old, new = talk.send(*START, read("c1", "b.py"), result("c1", B)).pages
+    assert (old.name, old.stub, old.born) == (handle(A), f"[{handle(A)}]", 1)
+    assert (new.name, new.stub, new.born) == (handle(B), "", 2)
+
+
+def test_what_the_client_itself_shortened_is_sent_as_the_client_has_it():
+    talk = Talk()
+    talk.send(*START)
+    talk.evict(handle(A))
+    shorter = A[:800] + " (truncated)"
+    table = talk.send(*START[:2], result("c1", shorter), *ON)
+    assert [(page.handle, page.stub, page.key) for page in table.pages] == [(handle(shorter), "", "c1")]
+    assert table.changed == set()
+    assert handle(A) in table.shown
+
+
+def test_of_a_long_history_only_what_changed_is_read_again():
+    reads = []
+    dialect = load("chat")
+    table = Table("chat", lambda one: reads.append(one) or Contents(), dialect.expand)
+    talk = Talk(table=table)
+    history = [user(f"message {at}") for at in range(100)]
+    talk.send(*history)
+    assert len(reads) == 100
+    talk.send(*history, user("more"))
+    assert len(reads) == 101
+    talk.send(*history[:70], user("edited"), *history[71:])
+    assert len(reads) == 101 + 30
+    assert [slot.item for slot in table.slots] == list(range(100))
+
+
+# ---------------------------------------------------------------- handles
+
+
+def test_another_content_with_the_same_handle_gets_a_longer_one():
+    def misread(raw):
+        """Tells B's handle for A, as if the two had the same."""
+        content = json.loads(raw)["content"]
+        made = Found("c1", "result", handle(B), sha256(content.encode()).digest(), len(content), "c1", content, False)
+        return Contents((made,))
+
+    talk = Talk(table=Table("chat", misread, load("chat").expand))
+    first, second, third = talk.send(result("c1", A), result("c2", B), result("c3", B)).pages
+    longer = "pg_" + sha256(B.encode()).hexdigest()[:24]
+    assert (first.name, second.name, third.name) == (handle(B), longer, f"{longer}@2")
+    assert second.superseded
+    assert not first.superseded
+
+
+# ---------------------------------------------------------------- hidden legs
+
+
+def shown(table):
+    """What a prompt is made of: the numbers of the client's items, and what stands in our own."""
+    return [slot.item if slot.raw is None else json.loads(slot.raw) for slot in table.slots]
+
+
+LOOK = hidden(handle(A), shown="I look.")
+SAID = {"role": "assistant", "content": "I look.", "tool_calls": [json.loads(bytes(LOOK.parts[1].raw))]}
+BACK = json.loads(bytes(LOOK.results[0]))
+
+
+def test_a_hidden_leg_is_put_back_where_it_happened():
+    talk = Talk()
+    talk.send(*START)
+    talk.table.keep_leg(1, 1, LOOK, [handle(A)])
+    assert talk.table.legs_now() == [LOOK]
+    table = talk.send(*START, say("I look.Yes."), user())
+    assert shown(table) == [0, 1, 2, SAID, BACK, say("Yes."), 4]
+    assert (table.lost_legs, table.legs_now()) == (0, [])
+    table = talk.send(*START, say("I look.Yes."), user(), say("More."), user())
+    assert shown(table) == [0, 1, 2, SAID, BACK, say("Yes."), 4, 5, 6]
+
+
+def test_a_leg_that_showed_nothing_stands_before_what_the_client_has():
+    talk = Talk("responses")
+
+    def said(words):
+        return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": words}]}
+
+    asked = {"type": "function_call", "call_id": "h1", "name": "page_in", "arguments": "{}"}
+    answered = {"type": "function_call_output", "call_id": "h1", "output": "back"}
+    talk.send(user("a"))
+    talk.table.keep_leg(1, 1, Leg([Part("call", raw(asked), True)], [raw(answered)]), [])
+    table = talk.send(user("a"), said("Yes."), user("b"))
+    assert shown(table) == [0, asked, answered, 1, 2]
+    table = talk.send(user("a"), said("Yes."), user("c"))
+    assert shown(table) == [0, asked, answered, 1, 2]
+    table = talk.send(user("a"), said("No."), user("c"))
+    assert shown(table) == [0, asked, answered, 1, 2]
+
+
+def test_a_mixed_leg_is_answered_beside_the_clients_own_results():
+    talk = Talk()
+    talk.send(user("do it"))
+    own = read("c1", "a.py")
+    talk.table.keep_leg(1, 1, hidden("p", mixed=own), [])
+    table = talk.send(user("do it"), own, result("c1", A))
+    both, answered = table.slots[1:3]
+    assert [call["id"] for call in json.loads(both.raw)["tool_calls"]] == ["c1", "h1"]
+    assert json.loads(answered.raw)["tool_call_id"] == "h1"
+    assert [slot.item for slot in table.slots] == [0, -1, -1, 2]
+    assert [page.slot for page in table.pages] == [3]
+
+
+def test_legs_of_several_calls_stay_each_in_its_place():
+    talk = Talk()
+    talk.send(*START)
+    talk.table.keep_leg(1, 1, LOOK, [])
+    history = [*START, say("I look.Yes."), user()]
+    talk.send(*history)
+    again = hidden("q", call_id="h2", shown="Again.")
+    talk.table.keep_leg(2, 1, again, [])
+    table = talk.send(*history, say("Again.No."), user())
+    assert [slot.item for slot in table.slots] == [0, 1, 2, -1, -1, -1, 4, -1, -1, -1, 6]
+    assert set(table.hidden) == {3, 5}
+    edited = talk.send(*history, say("Again.No."), user("in other words"))
+    assert [slot.item for slot in edited.slots] == [0, 1, 2, -1, -1, -1, 4, -1, -1, -1, 6]
+
+
+def test_a_leg_is_put_back_also_if_the_client_writes_the_same_in_another_way():
+    talk = Talk()
+    talk.send(*START)
+    talk.table.keep_leg(1, 1, LOOK, [])
+    history = [*START, say("I look.Yes."), user()]
+    talk.send(*history)
+    table = talk.send(*[json.dumps(item, separators=(",", ":")).encode() for item in history], *ON)
+    assert shown(table) == [0, 1, 2, SAID, BACK, say("Yes."), 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [*START, say("Something else."), user()],
+        [*START[:2], result("c1", B), say("I look.Yes."), user()],
+        [*START, user()],
+    ],
+    ids=["the answer is another", "what stood before it is another", "the answer is gone"],
+)
+def test_a_leg_whose_place_is_gone_is_dropped_and_counted(history):
+    talk = Talk()
+    talk.send(*START)
+    talk.table.keep_leg(1, 1, LOOK, [])
+    talk.table.keep_leg(1, 1, hidden("q", call_id="h2"), [])
+    table = talk.send(*history)
+    assert (table.lost_legs, table.hidden) == (2, {})
+    assert shown(table) == list(range(len(history)))
+    assert talk.send(*history, *ON).lost_legs == 0
+
+
+def test_a_leg_behind_the_end_of_a_shorter_history_is_dropped_and_counted_at_once():
+    talk = Talk()
+    talk.send(*START)
+    talk.table.keep_leg(1, 1, LOOK, [])
+    talk.send(*START, say("I look.Yes."), user())
+    table = talk.send(user("a summary"))
+    assert (table.lost_legs, table.hidden) == (1, {})
+    assert talk.send(user("a summary"), *ON, *ON).lost_legs == 0
+
+
+def test_a_leg_at_the_very_beginning_needs_nothing_before_it():
+    talk = Talk()
+    talk.table.keep_leg(0, 0, LOOK, [])
+    table = talk.send(say("I look.Yes."), user())
+    assert shown(table) == [SAID, BACK, say("Yes."), 1]
+
+
+def test_another_attempt_at_a_call_drops_the_legs_of_the_one_before():
+    talk = Talk()
+    talk.send(*START)
+    talk.table.keep_leg(1, 1, LOOK, [])
+    table = talk.send(*START, attempt=2)
+    assert (table.hidden, table.lost_legs, table.legs_now()) == ({}, 0, [])
+    assert shown(talk.send(*START, say("I look.Yes."), user())) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("call", "attempt"), [(1, 1), (2, 2), (3, 1)])
+def test_a_leg_of_another_call_or_attempt_has_no_place(call, attempt):
+    talk = Talk()
+    talk.send(*START)
+    talk.send(*START, *ON)
+    talk.table.keep_leg(call, attempt, LOOK, [handle(A)])
+    assert (talk.table.hidden, talk.table.pages[0].faults) == ({}, 0)
+
+
+def test_what_a_leg_brought_back_is_a_page_of_its_own():
+    talk = Talk()
+    talk.send(*START)
+    large = Leg(LOOK.parts, [raw(result("h1", C))])
+    talk.table.keep_leg(1, 1, large, [handle(A)])
+    history = [*START, say("I look.Yes."), user()]
+    _, page = talk.send(*history).pages
+    assert (page.handle, page.tool, page.born, page.slot) == (handle(C), "page_in", 2, 4)
+    talk.evict(handle(C))
+    assert talk.table.shown[handle(C)] == Source(talk.table.slots[4].digest, "h1")
+    _, page = talk.send(*history, *ON).pages
+    assert page.stub == f"[{handle(C)}]"

@@ -1,0 +1,158 @@
+"""Paging in Anthropic's Messages: thinking with its signatures, cache marks, and a usage that is corrected."""
+
+import pytest
+
+from pager.events import LegFinished, Repacked
+from pager.page_in import NAME
+from pager.scripted import Call, PageIn, Say
+from pager.scripted.checks import signature
+from pager.scripted.prompt import size
+
+DONE = Say("All parts are fine. ☔")
+LOOK = Call("look", {"path": "small9"})
+MARK = {"type": "ephemeral"}
+
+
+def marks(received):
+    return received.body.count(b'"cache_control"')
+
+
+def blocks(request, kind):
+    contents = (message["content"] for message in request["messages"] if isinstance(message["content"], list))
+    return [block for content in contents for block in content if block["type"] == kind]
+
+
+def test_thinking_goes_back_with_its_own_leg_and_signature(stage, stream):
+    thoughts = ["Which part was it?", "And that one?", "Part 1 it is."]
+    mixed = PageIn(beside=[LOOK], reasoning=thoughts[1])
+    stage.play(
+        PageIn(mixed, reasoning=thoughts[0]),
+        PageIn(Say("Part 1.", [LOOK], thoughts[2])),
+        stage.look(6),
+        DONE,
+    )
+    agent = stage.agent("messages", stream=stream).opened()
+    agent.run()
+    assert agent.turns[4].reasoning == thoughts[0] + thoughts[1]
+    told = blocks(agent.sent[-1], "thinking")
+    assert [(block["thinking"], block["signature"]) for block in told] == [(text, signature(text)) for text in thoughts]
+    for message in agent.sent[-1]["messages"]:
+        kinds = [block["type"] for block in message["content"]] if isinstance(message["content"], list) else []
+        assert "thinking" not in kinds[1:]
+
+
+@pytest.mark.parametrize(("model", "leave"), [("claude-opus-5-5", False), ("scripted-1", True)])
+def test_some_models_think_only_behind_the_prompt_as_it_was(stage, model, leave):
+    """They refuse thinking behind a prompt that has changed: nothing before it leaves, and no tool is added."""
+    thinking = Say(calls=[LOOK], reasoning="So.")
+    stage.play(stage.read(1, 2), stage.look(1), thinking, *map(stage.look, (2, 3, 4)), DONE, opening=False)
+    agent = stage.agent("messages", model=model)
+    agent.run()
+    assert bool(stage.log(agent, Repacked)) is leave
+
+
+def test_usage_is_corrected_at_the_end_of_a_stream(stage):
+    stage.play(PageIn(DONE, pages=3))
+    agent = stage.agent("messages").opened()
+    turn = agent.ask()
+    first, last = (size(agent.wire.prompt(one)) for one in agent.sent)
+    started = turn.events[0]["message"]["usage"]
+    ended = next(event["usage"] for event in turn.events if event["type"] == "message_delta")
+    inputs = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    assert sum(started[name] for name in inputs) == first
+    assert sum(ended[name] for name in inputs) == last == turn.usage["input"]
+
+
+def test_blocks_are_numbered_as_the_client_sees_them(stage):
+    stage.play(PageIn(PageIn(ahead=[LOOK], beside=[LOOK], text="Both."), text="First.", reasoning="Hm."))
+    agent = stage.agent("messages").opened()
+    events = agent.ask().events
+    starts = [
+        (event["index"], event["content_block"]["type"]) for event in events if event["type"] == "content_block_start"
+    ]
+    assert starts == list(enumerate(["thinking", "text", "text", "tool_use", "tool_use"]))
+    assert [event["type"] for event in events].count("message_start") == 1
+    assert [event["type"] for event in events][-2:] == ["message_delta", "message_stop"]
+
+
+def test_an_answer_that_is_cut_short_after_hidden_legs_says_so(stage, stream):
+    stage.play(PageIn(Say("All parts are", finish="length")))
+    agent = stage.agent("messages", stream=stream).opened()
+    assert agent.ask().finish == "max_tokens"
+    assert stage.log(agent, LegFinished)
+
+
+# Cache marks
+
+
+def test_a_client_without_marks_gets_some_and_its_prompt_is_cached(stage, stream):
+    stage.play(PageIn(stage.look(4)), stage.look(5), PageIn(DONE, times=3))
+    agent = stage.agent("messages", stream=stream)
+    turns = agent.run()
+    counts = [marks(received) for received in stage.received]
+    assert counts[0] == 0  # too short to be cached
+    assert all(1 <= count <= 4 for count in counts[1:])
+    cached = [turn.usage["cached"] for turn in turns]
+    assert cached[:2] == [0, 0]
+    assert all(share > 1000 for share in (*cached[2:4], cached[6]))
+    # Nearly all of what went out before is read from the cache, but where a repack has moved it.
+    sizes = [size(agent.wire.prompt(received.json())) for received in stage.received]
+    assert cached[2] == sizes[1]
+    assert cached[3] == sizes[2]
+
+
+@pytest.mark.parametrize("place", ["system", "tools", "messages"])
+def test_a_client_with_marks_of_its_own_gets_no_others(stage, place):
+    stage.play(PageIn(stage.look(4)), stage.look(5), DONE)
+    agent = stage.agent("messages")
+    if place == "system":
+        agent.request["system"] = [{"type": "text", "text": "Be brief. " * 50, "cache_control": MARK}]
+    elif place == "tools":
+        tools = agent.base()["tools"]
+        agent.request["tools"] = [*tools[:-1], {**tools[-1], "cache_control": MARK}]
+    else:
+        agent.history[0]["content"] = [{"type": "text", "text": "Look at all parts.", "cache_control": MARK}]
+    agent.run()
+    assert {marks(received) for received in stage.received} == {1}
+    assert [legs[0].body for legs in agent.legs[:4]] == agent.tee.sent[:4]
+    names = [tool["name"] for tool in agent.sent[-1]["tools"]]
+    assert NAME in names
+    assert (names[-1] == NAME) is (place != "tools")  # a mark ends what is cached, and our tool belongs there
+
+
+@pytest.fixture(scope="module")
+def unmarked(_model, running, soon, tmp_path_factory):
+    with running(_model.url, tmp_path_factory.mktemp("unmarked") / "data", *soon, "--no-paging-cache-marks") as proxy:
+        yield proxy
+
+
+def test_marks_can_be_switched_off(unmarked, open_stage):
+    with open_stage(unmarked) as stage:
+        stage.play(PageIn(stage.look(4)), DONE)
+        agent = stage.agent("messages")
+        agent.run()
+        assert {marks(received) for received in stage.received} == {0}
+        assert [legs[0].body for legs in agent.legs[:4]] == agent.tee.sent[:4]
+        assert len(agent.legs[4]) == 2
+
+
+def test_a_policy_that_keeps_all_changes_nothing(proxy, open_stage, stream):
+    with open_stage(proxy) as stage:
+        stage.play(PageIn(stage.look(4)), DONE)
+        agent = stage.agent("messages", stream=stream)
+        agent.run()
+        assert [received.body for received in stage.received] == agent.tee.sent
+
+
+# Counting
+
+
+def test_tokens_are_counted_as_they_would_be_sent(stage):
+    stage.play(stage.look(4), DONE)
+    agent = stage.agent("messages").opened()
+    agent.run(1)
+    asked = {key: value for key, value in agent.body().items() if key != "max_tokens"}
+    counted = agent.sdk.messages.count_tokens(**asked).input_tokens
+    agent.run()
+    assert counted == size(agent.wire.prompt(agent.sent[-1]))
+    assert counted < size(agent.wire.prompt(asked)) / 2
