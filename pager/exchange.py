@@ -16,6 +16,10 @@ ROUNDS = 4
 """Legs of one call in which pages may be asked for."""
 
 LAST = "\n(This was the last page_in for this answer: go on with what you have.)"
+NO_MORE = "No more pages can be had for this answer. Write the answer now, with what you have."
+NO_ROOM = "There is no room left beside the pages above. Ask for this one in another call, or for a part of it."
+REMINDERS = 2
+"""Further legs in which the model is only told that there is no more."""
 
 
 class Next(Enum):
@@ -37,13 +41,13 @@ class Replies(NamedTuple):
 
 def follows(held: Held, rounds: int) -> Next:
     """What follows a leg, with so many rounds behind it."""
-    if not held.calls or not held.whole or rounds >= ROUNDS:
+    if not held.calls or not held.whole or rounds >= ROUNDS + REMINDERS:
         return Next.FINISH
     return Next.LATER if held.mixed else Next.RESEND
 
 
-def reply(held: Held, tool: str, resolve: Callable[[str], str | None], *, limit: int, last: bool) -> Replies:
-    """Answer the held calls; ``limit`` bounds what pages may take in all, in characters."""
+def reply(held: Held, tool: str, resolve: Callable[[str], str | None], *, limit: int, rounds: int) -> Replies:
+    """Answer the held calls of this round; ``limit`` bounds what pages may take in all, in characters."""
     texts: list[str] = []
     pages: list[str] = []
     unknown: list[str] = []
@@ -53,9 +57,12 @@ def reply(held: Held, tool: str, resolve: Callable[[str], str | None], *, limit:
             texts.append(_imitation(call, tool))
             imitated += 1
             continue
-        given = page_in.answer(call.arguments, resolve, limit=max(limit, 0))
+        if rounds > ROUNDS or limit <= 0:
+            texts.append(NO_MORE if rounds > ROUNDS else NO_ROOM)
+            continue
+        given = page_in.answer(call.arguments, resolve, limit=limit)
         limit -= len(given.text)
-        texts.append(given.text + LAST if last else given.text)
+        texts.append(given.text + LAST if rounds == ROUNDS else given.text)
         pages += given.pages
         unknown += given.unknown
     return Replies(tuple(texts), tuple(dict.fromkeys(pages)), tuple(dict.fromkeys(unknown)), imitated)

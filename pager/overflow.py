@@ -25,9 +25,12 @@ _TOLD = {"code", "detail", "details", "error", "errorMessage", "error_message", 
 _TOLD |= {"__type", "n_ctx", "n_prompt_tokens", "raw", "reason", "response", "title", "type"}
 
 
+_NUMBER = r"(\d[\d,]*+)(?!\s*(?:[kmg]i?b\b|bytes?\b))"  # of tokens, not of bytes
+
+
 def _any(*forms: str) -> re.Pattern[str]:
     """A pattern for any of these forms; # is a number."""
-    return re.compile("|".join(forms).replace("#", r"(\d[\d,]*+)"), re.IGNORECASE)
+    return re.compile("|".join(forms).replace("#", _NUMBER), re.IGNORECASE)
 
 
 _NOT_THE_WINDOW = _any(

@@ -9,11 +9,12 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pager.model import Request
+from pager.page import GRACE, STUB_TOKENS, Page, tokens_of
 from pager.policy import Decision, PageView, Policy, Prices, View
-from pager.table import GRACE, STUB_TOKENS, Page, Table, tokens_of
+from pager.table import Table
 
 ROOM = 0.7
 """The share of the window that a rescue leaves filled, so that not every later call needs another one."""
@@ -81,7 +82,7 @@ def view(table: Table, request: Request, terms: Terms) -> View:
     call, warm = table.call, _is_warm(table, terms)
     protected_to = _bound_to(table) if terms.bound else -1
     made = Counter(page.tool for page in table.pages)
-    reused = Counter(page.tool for page in table.pages if page.uses)
+    reused = Counter(page.tool for page in table.pages if page.reused)
     pages = [
         PageView(
             handle=page.name,
@@ -106,7 +107,27 @@ def view(table: Table, request: Request, terms: Terms) -> View:
         )
         for position, (page, before) in enumerate(zip(table.pages, prospect.before, strict=True))
     ]
-    return View(call, terms.prices, warm, terms.window, terms.reserve, prospect.total, pages, table.facts)
+    return View(
+        call,
+        terms.prices,
+        warm,
+        terms.window,
+        terms.reserve,
+        prospect.total,
+        pages,
+        table.facts,
+        **_account(table, terms),
+    )
+
+
+def _account(table: Table, terms: Terms) -> dict[str, Any]:
+    """What a policy is told of the branch so far."""
+    return {
+        "colds": sum(gap > terms.prices.ttl_seconds for gap in table.gaps),
+        "saved": table.account.saved(terms.prices),
+        "spent": table.account.spent(terms.prices),
+        "tool_added": bool(table.tool),
+    }
 
 
 def propose(policy: Policy, table: Table, request: Request, terms: Terms) -> Plan:

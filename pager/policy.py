@@ -62,6 +62,9 @@ class View:
     """A branch at one call, in numbers.
 
     ``facts`` are names of what happened since the last decision, such as ``fault`` or ``client_rewrote_history``.
+    ``colds`` counts the calls so far that found the cache cold; ``saved`` and ``spent`` are what paging has saved and
+    cost this branch so far, in units of one uncached input token. Before ``tool_added`` a repack changes the prompt
+    from its very beginning.
     """
 
     call: int
@@ -72,6 +75,10 @@ class View:
     tokens: int
     pages: Sequence[PageView] = ()
     facts: Sequence[str] = ()
+    colds: int = 0
+    saved: float = 0.0
+    spent: float = 0.0
+    tool_added: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,9 @@ def _sent(dialect: Dialect, slot: Slot, raw: bytes) -> bytes:
     """An item with its stubs, written once and kept."""
     if slot.sent is None:
         stubs = {page.key: page.stub for page in slot.pages if page.stub}
-        slot.sent = stubbed(raw, dialect.sites(raw), stubs) if stubs else raw
+        if not stubs:
+            return raw  # not kept: it is the client's own
+        slot.sent = stubbed(raw, dialect.sites(raw), stubs)
     return slot.sent
 
 

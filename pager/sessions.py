@@ -177,18 +177,20 @@ def fold_tables(session: Session, log: Iterable[Stored], norms_of: NormsOf, tabl
     for row in log:
         match row.event:
             case BranchOpened() as opened:
-                open_table(session, opened.branch, opened.parent, opened.dialect, tables)
+                open_table(session, opened.branch, opened.parent, opened.dialect, tables, opened.fork_call)
             case CallReceived() as call if call.branch in session.tables:
                 kept = raws.get(call.parent_branch, [])[: call.keep] if call.parent_branch is not None else []
                 digests = raws[call.branch] = kept + [bytes.fromhex(digest) for digest in call.messages]
                 if digests:
                     items = _logged(digests, norms_of(call.dialect, digests), tables)
-                    session.tables[call.branch].advance(call.call, call.attempt, row.at, items)
+                    session.tables[call.branch].advance(call.call, call.attempt, row.at, items, call.size)
             case Repacked(branch=number) as repacked if number in session.tables:
                 repack(session.tables[number], repacked)
             case LegFinished(branch=number) as leg if number in session.tables:
                 keep_leg(session.tables[number], leg, tables.leg(bytes.fromhex(leg.said)))
-            case Bypassed(reason="refused", branch=number, detail=detail) if number in session.tables:
+            case Bypassed(reason=reason, branch=number, detail=detail) if (
+                reason == REFUSED and number in session.tables
+            ):
                 session.tables[number].stopped = detail
             case _:
                 pass
@@ -198,17 +200,22 @@ def _logged(digests: list[bytes], norms: list[bytes], tables: Tables) -> Items:
     return Items(digests, norms, lambda at: tables.item(digests[at]))
 
 
-def open_table(session: Session, branch: int, parent: int | None, dialect: str, tables: Tables) -> None:
+def open_table(session: Session, branch: int, parent: int | None, dialect: str, tables: Tables, fork: int = 0) -> None:
     """Give a new branch its page table: a copy of the one that it forks from, else an empty one."""
     before = session.tables.get(parent) if parent is not None else None
     alike = before is not None and before.dialect == dialect
-    session.tables[branch] = before.copy() if before is not None and alike else tables.make(dialect)
+    table = session.tables[branch] = before.copy() if before is not None and alike else tables.make(dialect)
+    table.stopped = ""
+    for page in table.known.values():  # what the other branch did after the fork did not happen here
+        page.used, page.pinned_at = min(page.used, fork), min(page.pinned_at, fork)
 
 
 def repack(table: Table, repacked: Repacked) -> None:
     """Carry out a logged decision."""
     table.tool = repacked.tool or table.tool
     table.evict(repacked.pages)
+    table.account.repacks += repacked.price
+    table.account.unwritten += 0 if repacked.warm else repacked.saved
 
 
 def keep_leg(table: Table, finished: LegFinished, leg: Leg) -> None:

@@ -9,6 +9,7 @@ claimed it, inside one tenant.
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 from pager.events import Event
@@ -32,7 +33,8 @@ class Batch:
     A batch with a call in it says in ``after`` which call of its session it builds on, by a hash over all calls so far,
     and in ``head`` what that hash is with its own. Where the log stands elsewhere, nothing of the batch is written and
     the future raises StoreConflict. So calls that race, in one process or several, are settled: whoever comes second
-    reads the session again.
+    reads the session again. What is decided of a call later ``moves`` the hash on, wherever it stands
+    (``moved_head``), so that whoever does not know of it is told in the same way.
     """
 
     session: str
@@ -44,6 +46,7 @@ class Batch:
     urgent: bool = True
     after: bytes | None = None
     head: bytes = b""
+    moves: bytes = b""
 
 
 class Stored(NamedTuple):
@@ -91,6 +94,11 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Finish what was appended, then release the store."""
+
+
+def moved_head(head: bytes, by: bytes) -> bytes:
+    """Where a session stands after something that is no call."""
+    return sha256(head + by).digest()[:16]
 
 
 def conflict(session: str) -> str:

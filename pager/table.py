@@ -16,26 +16,12 @@ from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from pager.events import Evicted
+from pager.page import Account, Page, tokens_of
 from pager.pages import Contents, Found
 from pager.quotes import Index
 from pager.splice import Expansion, Leg
 from pager.stubs import longer, main_argument
 from pager.supersession import Deed, Supersession, deed_of
-
-GRACE = 2
-"""Calls for which a new page stays: the results since the last two answers."""
-
-PIN_HALF_LIFE = 8
-"""Calls after which a pin has half its strength; it holds while at least half a fault is left of it."""
-
-ERROR_CALLS = 6
-"""Calls for which the result of a failed tool stays: the model may be working on it."""
-
-BYTES_A_TOKEN = 3.5
-"""By which a page's tokens are told from its bytes: near enough to choose by, and the same in every process."""
-
-STUB_TOKENS = 64
-"""What a stub may have."""
 
 LONGER = 24
 """Digits of the handle of a page whose usual handle is that of another content."""
@@ -45,11 +31,6 @@ LOOKED_AT = 512
 
 Reader = Callable[[bytes], Contents]
 Expander = Callable[[Sequence[bytes], Sequence[Leg]], Expansion | None]
-
-
-def tokens_of(size: int) -> int:
-    """The tokens of a text with so many bytes, roughly."""
-    return round(size / BYTES_A_TOKEN)
 
 
 class Items(NamedTuple):
@@ -65,46 +46,6 @@ class Source(NamedTuple):
 
     message: bytes
     key: str
-
-
-@dataclass(slots=True)
-class Page:
-    """One page of a branch; calls are counted by their number in the branch. A stub means that it is evicted."""
-
-    name: str
-    handle: str
-    key: str
-    kind: str
-    tool: str
-    call_id: str
-    size: int
-    born: int
-    slot: int
-    used: int
-    is_error: bool = False
-    uses: int = 0
-    faults: int = 0
-    superseded: bool = False
-    stub: str = ""
-    pin: float = 0.0
-    pinned_at: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """What it costs while it is resident."""
-        return tokens_of(self.size)
-
-    def pinned(self, call: int) -> bool:
-        """Whether a fault, or an error that the model is working on, still holds it."""
-        held = self.pin * 0.5 ** ((call - self.pinned_at) / PIN_HALF_LIFE) >= 0.5
-        return held or (self.is_error and call - self.born < ERROR_CALLS)
-
-    def fault(self, call: int) -> None:
-        """The model needed it though it was evicted."""
-        left = self.pin * 0.5 ** ((call - self.pinned_at) / PIN_HALF_LIFE)
-        self.pin, self.pinned_at = left + 1.0, call
-        self.faults += 1
-        self.used = max(self.used, call)
 
 
 @dataclass(slots=True)
@@ -148,7 +89,8 @@ class Table:
 
     ``idle`` are the seconds since the call before, ``tool`` is the name of the tool that was added for paging, if it
     was; ``stopped`` says why there is no paging in this branch any more, if there is not. ``shown`` are the pages that
-    the model knows by a stub, ``facts`` what happened since the call before.
+    the model knows by a stub, ``facts`` what happened since the call before, ``gaps`` the seconds between calls.
+    ``reported`` are the tokens that the provider found in a prompt of so many bytes, the latest of which that is known.
     """
 
     dialect: str
@@ -169,6 +111,10 @@ class Table:
     hidden: dict[int, Hidden] = field(default_factory=dict)
     lost_legs: int = 0
     facts: list[str] = field(default_factory=list)
+    account: Account = field(default_factory=Account)
+    gaps: list[float] = field(default_factory=list)
+    prompt: int = 0
+    reported: tuple[int, int] | None = None
     last_end: int = -1
     known: dict[str, Page] = field(default_factory=dict)
     shown: dict[str, Source] = field(default_factory=dict)
@@ -180,10 +126,12 @@ class Table:
     _quotes: Index = field(default_factory=Index)
     _dead: Supersession = field(default_factory=_by_what_was_read)
 
-    def advance(self, call: int, attempt: int, at: float, items: Items) -> None:
-        """Take the request of a call; what the latest one had already stays as it is."""
+    def advance(self, call: int, attempt: int, at: float, items: Items, size: int = 0) -> None:
+        """Take the request of a call, of so many bytes; what the latest one had already stays as it is."""
         self.catch_up()
         self.idle = at - self.at if self.call else 0.0
+        if self.call and attempt == 1:
+            self.gaps.append(self.idle)
         self.call, self.attempt, self.at = call, attempt, at
         fresh_from = _common(self.norms, items.norms)
         rewritten = ["client_rewrote_history"] if fresh_from < len(self.norms) else []
@@ -196,8 +144,14 @@ class Table:
             new = place >= fresh_from and items.norms[place] not in repeated
             place = self._take(place, items, new=new)
         if len(self.known) > len(self.pages):  # what left the prompt is another page when it comes back
-            self.known = {page.name: page for page in self.pages}
+            here = {page.name: page for page in self.pages}
+            for name in self.known.keys() - here.keys():
+                self._quotes.forget(name)
+            self.known = here
         self.digests, self.norms = list(items.digests), list(items.norms)
+        gained = sum(page.tokens - tokens_of(len(page.stub)) for page in self.pages if page.stub)
+        self.prompt = max(0, tokens_of(size) - gained)
+        self.account.read += gained if attempt == 1 else 0
 
     def catch_up(self) -> None:
         """Index what came with the latest call: done while the model thinks, or before the next call is taken."""
@@ -226,6 +180,9 @@ class Table:
         wanted = set(handles)
         if wanted:
             self._news.append("fault")
+            self.account.faults += 1
+            self.account.context += self.prompt
+            self.account.written += tokens_of(sum(len(raw) for raw in leg.results))
         for page in self.known.values():
             if page.handle in wanted:
                 page.fault(self.call)
@@ -257,6 +214,8 @@ class Table:
             hidden=hidden,
             expanded=list(self.expanded),
             facts=list(self.facts),
+            account=replace(self.account),
+            gaps=list(self.gaps),
             _news=list(self._news),
             shown=dict(self.shown),
             _counts=dict(self._counts),
@@ -307,6 +266,8 @@ class Table:
         first = len(self.slots)
         for raw in expansion.items:
             self._add(Slot(sha256(raw).digest(), -1, raw), raw, new=new)
+            for page in self.slots[-1].pages:
+                page.hold(self.call)
         self.expanded.append(Expanded(place, expansion.taken, first, len(expansion.items)))
         return expansion.taken
 

@@ -167,14 +167,14 @@ class MessagesSplice:
     """One call as the client sees it, made of its legs."""
 
     __slots__ = (
-        "_base", "_content", "_decoder", "_error", "_id", "_imitates", "_leg", "_legs", "_next", "_shown", "_spoken",
-        "_tool",
+        "_base", "_content", "_decoder", "_error", "_id", "_imitates", "_late", "_leg", "_legs", "_next", "_shown",
+        "_spoken", "_tool",
     )  # fmt: skip
 
     def __init__(self, tool: str, imitates: Callable[[str], bool], error: Callable[[int, str], bytes]) -> None:
         self._tool, self._imitates, self._error = tool, imitates, error
         self._decoder, self._leg = Decoder(), _Draft()
-        self._legs = 1
+        self._legs, self._late = 1, b""
         # The client's index of this leg's first block, and of the next block to come.
         self._base = self._next = 0
         # What earlier legs showed: whether anything, its tokens, and of unstreamed ones the id and the blocks.
@@ -200,6 +200,8 @@ class MessagesSplice:
 
     def held(self) -> Held:
         """What the leg that has come to its end holds back."""
+        if self._decoder.rest().rstrip().endswith(b"}"):  # an end without its empty line
+            self._late += b"".join([self._take(event) for event in self._decoder.feed(b"\n\n")])
         leg = self._leg
         calls = tuple(HeldCall(string(block.fields.get("id")), block.name, block.arguments) for block in leg.hidden)
         whole = leg.done and not (calls and leg.stop in _CUT)
@@ -228,8 +230,8 @@ class MessagesSplice:
         """The end of the client's stream, or the whole body where legs came in one piece."""
         if self._leg.body:
             return self._body()
-        kept, self._leg.kept = self._leg.kept, []
-        return b"".join(self._told(event) for event in kept)
+        kept, self._leg.kept, late, self._late = self._leg.kept, [], self._late, b""
+        return late + b"".join(self._told(event) for event in kept)
 
     def fail(self, status: int, message: str) -> bytes:
         """An error inside a stream that has begun."""

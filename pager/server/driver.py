@@ -20,6 +20,7 @@ from pager.dialect import Dialect
 from pager.errors import BadRequest, NotAllowed, NotUnderstood
 from pager.events import Bypassed
 from pager.model import Answer, Request
+from pager.page import tokens_of
 from pager.server import bodies
 from pager.server.bodies import ClientLeft, Receive
 from pager.server.entries import Entry, Incoming, Outcome
@@ -44,7 +45,6 @@ from pager.server.relay import (
 from pager.server.upstream import Upstream
 from pager.settings import Settings
 from pager.stubs import HANDLE
-from pager.table import tokens_of
 
 WORTH_COUNTING = 0.5  # the share of the window from which on a prompt is counted before it goes out
 _T = TypeVar("_T")
@@ -108,7 +108,7 @@ class Driver:
     @property
     def bypassed(self) -> int:
         """How often a call went on without something that we should have done."""
-        return self._unread + self._fail_open.count
+        return self._unread + self._fail_open.count + (self._pager.bypassed if self._pager else 0)
 
     async def call(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """One call on an LLM route."""
@@ -266,8 +266,6 @@ class Driver:
         if self._journal is None:
             return
         outcome = self._outcome(entry, exchange)
-        if entry.paged is not None:
-            entry.paged.table.catch_up()
         if legs is not None and not legs.failed:
             outcome = replace(outcome, sent=legs.sent, legs=legs.rounds)
         answer, failure = _judged(entry.incoming.dialect, exchange, outcome.body, failure)
@@ -280,11 +278,15 @@ class Driver:
             outcome = replace(
                 outcome, named=sum(handle in entry.paged.table.shown for handle in HANDLE.findall(answer.text))
             )
+        if legs is not None and not legs.failed and answer.usage is not None and answer.usage.input:
+            legs.learn(answer.usage.input)
         self._journal.answered(entry, answer)
         counted = counting.done() and not counting.cancelled()
         estimate = (counting.result() or 0) if counted else 0
         self._journal.answer(entry, answer, outcome, estimate)
-        if outcome.sent:
+        if entry.paged is not None:
+            entry.paged.table.catch_up()
+        if outcome.sent and entry.paged is not None and not entry.paged.full:
             return  # what was counted is not what was sent
         if counted:
             self._learn(entry, answer, estimate)

@@ -46,7 +46,7 @@ class Estimates:
         """Learn again from answers in the log, given newest first."""
         for row in reversed(list(recent)):
             answer = row.event
-            if isinstance(answer, AnswerFinished) and answer.usage is not None:
+            if isinstance(answer, AnswerFinished) and answer.usage is not None and not answer.sent:
                 self.observe(answer.model, answer.estimate, answer.usage.input)
 
     def observe(self, model: str, estimate: int, reported: int) -> None:

@@ -17,7 +17,7 @@ from itertools import islice
 from pager import sessions
 from pager.dialect import Dialect
 from pager.errors import StoreConflict, StoreCorrupt
-from pager.events import Bypassed, Event, PromptCounted
+from pager.events import Bypassed, Event, PromptCounted, encode
 from pager.identity import Key, session_key
 from pager.lineage import History, Placement, Session, continued, history, place, shared_messages
 from pager.model import Answer, Message, Request
@@ -35,7 +35,7 @@ from pager.server.entries import (
     tool_called,
 )
 from pager.server.paging import Call, Paged, Pager, bypassed
-from pager.store import Batch, Store
+from pager.store import Batch, Store, moved_head
 from pager.table import Items
 
 BLOBS_REMEMBERED = 200_000
@@ -137,7 +137,10 @@ class Journal:
         """Log what was decided of a call after it was received; when this returns, it is durable."""
         if self._registry.replaced(entry.session):  # read again from the log while this call was under way
             self._registry.drop(entry.session.id)
-        await self._append(Batch(entry.session.id, at, events, blobs, entry.session.tenant))
+        moves = b"".join(encode(event) for event in events)
+        session = entry.session
+        session.head = moved_head(session.head, moves)
+        await self._append(Batch(session.id, at, events, blobs, session.tenant, moves=moves))
 
     def later(self, entry: Entry, at: float, events: Sequence[Event]) -> None:
         """Log what nobody waits for."""
@@ -171,7 +174,8 @@ class Journal:
             session = sessions.open_session(incoming.tenant, key, past, session)
             found, placement = None, place(session, past)
             recipe, blobs = self._take_apart(incoming.request, placement)
-        sessions.received(session, placement, past, incoming.request.digests, recipe.body)
+        listed = incoming.request.digests if incoming.request.separator is not None else ()
+        sessions.received(session, placement, past, listed, recipe.body)
         paged = self._plan(session, placement, incoming, past)
         entry = Entry(session, key, placement, incoming, recipe, fresh, paged)
         marks = sessions.marks_of_call(key, past, entry.spot)

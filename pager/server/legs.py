@@ -22,8 +22,9 @@ from pager import sessions
 from pager.dialect import Dialect
 from pager.errors import BadRequest, NotUnderstood
 from pager.events import Bypassed, LegFinished
-from pager.exchange import ROUNDS, Next
+from pager.exchange import Next
 from pager.overflow import Overflow, overflow
+from pager.page import BYTES_A_TOKEN, tokens_of
 from pager.page_in import name_for
 from pager.planner import ROOM
 from pager.render import Outgoing
@@ -35,12 +36,15 @@ from pager.server.paging import Paged, Pager
 from pager.server.relay import STATUSES, Exchange, Scope, Send, answer_of, back
 from pager.server.upstream import Upstream, passed_on
 from pager.splice import Held, Splice
-from pager.table import BYTES_A_TOKEN, tokens_of
 
 REFUSALS = frozenset({400, 413, 422})
 """Statuses by which a provider says that it does not like the request itself."""
 
-RESCUES = 2  # times that a prompt is made shorter within one call
+LOOKED_INTO = REFUSALS | {500}
+"""Statuses that may mean that the prompt is too long; some local servers say so with a 500."""
+
+SURELY = 1.15  # by how much our own count of a prompt must be over the window before it is believed
+LEAST = (0.15, 0.5)  # the share of a prompt that goes at least when it is refused for the first and the second time
 BEAT = 10.0  # seconds without a byte after which a stream gets a heartbeat
 SMALLEST_REPLY = 4_000  # characters of pages that the model gets in any case
 LARGEST_BODY = 64 << 20
@@ -73,6 +77,8 @@ class Legs:
         self._outgoing = paged.outgoing or Outgoing(paged.request)
         self._splice: Splice | None = None
         self._unmodified = not self._outgoing.changed
+        self._fell_back = False
+        self._shown = False
         self._refusal = ""
         self._rescues = 0
         self._started = False
@@ -87,16 +93,24 @@ class Legs:
         """A digest of what went out, where that was not what the client sent."""
         return "" if self._unmodified else self._outgoing.digest(self.entry.recipe.body)
 
-    async def fit(self, tokens: int) -> None:
-        """Make the prompt fit the model's window, if it is too long by what the client's has: so many tokens.
+    async def fit(self, counted: int) -> None:
+        """Make the prompt fit the model's window if it does not; the client's has so many tokens by our own count.
 
-        What differs from the client's prompt, stubs and hidden legs, is taken to be as dense in tokens as the client's.
+        A rescue for nothing costs the whole cached prefix, a refused request costs nothing and is rescued then: so what
+        the provider reported of this branch is believed first, and our own count only where it is far over.
         """
-        terms, client = self._paged.terms, len(self._paged.request.body)
-        limit = terms.window - terms.reserve
-        left = tokens * len(self._outgoing.body()) / client
-        if left > limit:
-            await self._rescue(tokens_of(round((left - limit * ROOM) * client / tokens)))
+        size, terms = len(self._outgoing.body()), self._paged.terms
+        tokens, of = self._paged.table.reported or (round(counted / SURELY), len(self._paged.request.body))
+        left = tokens * size / of
+        if left > terms.window:
+            room = (terms.window - terms.reserve) * ROOM
+            await self._rescue(tokens_of(round((left - room) * of / tokens)))
+
+    def learn(self, reported: int) -> None:
+        """Remember how many tokens the provider found in what was sent, to tell when the next prompt is too long."""
+        if not self.rounds:
+            sent = self._paged.request.body if self._unmodified else self._outgoing.body()
+            self._paged.table.reported = (reported, len(sent))
 
     async def run(self, dialect: Dialect, exchange: Exchange) -> None:
         """Go through all legs until the client has its answer."""
@@ -118,7 +132,7 @@ class Legs:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _imitates(self, arguments: str) -> bool:
-        return self.rounds < ROUNDS and self._wiring.pager.imitates(self._paged.table, arguments)
+        return self._wiring.pager.imitates(self._paged.table, arguments)
 
     def _request(self, dialect: Dialect) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         scope, upstream = self._scope, self._wiring.upstream
@@ -138,12 +152,12 @@ class Legs:
         if response.status not in STATUSES:
             raise aiohttp.ClientPayloadError(f"it answered with the status {response.status}")
         exchange.status, exchange.headers = response.status, list(response.raw_headers)
-        if response.status in REFUSALS and await self._refused(response):
+        if response.status in LOOKED_INTO and await self._refused(response):
             return True
         if response.status >= 400:
             return await self._fail(exchange, response)
         await self._accepted()
-        if self._splice is None or (self._unmodified and not self._started):
+        if self._splice is None or (self._fell_back and not self._started):
             return await self._pass_on(exchange, response)
         streamed = "text/event-stream" in response.headers.get("content-type", "")
         if streamed:
@@ -155,6 +169,8 @@ class Legs:
 
     async def _fail(self, exchange: Exchange, response: aiohttp.ClientResponse) -> bool:
         """Pass an error on as it came; where the client's stream has begun, it becomes an event in it."""
+        if self._refusal:
+            await self._bypassed("refused_both", self._refusal)
         said = await response.read()
         exchange.take(said)
         if self._started and self._splice is not None:
@@ -188,7 +204,7 @@ class Legs:
             elif perf_counter() - self._last_sent > self._wiring.beat:
                 await self._out(dialect.heartbeat)
             if opening.found is not None:
-                if not splice.held().shown and await self._shorten(opening.found):
+                if await self._shorten(opening.found):
                     self._go_on(dialect, splice)
                     return True
                 await self._out(splice.feed(opening.release()))
@@ -218,14 +234,16 @@ class Legs:
     async def _whole(self, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice) -> bool:
         """Take an answer in one piece; False if it can't be read: then it has been passed on as it came."""
         raw = await response.read()
-        exchange.take(raw)
         encoding = response.headers.get("content-encoding", "")
         try:
-            splice.take(bodies.decoded(raw, encoding, LARGEST_BODY) if encoding else raw)
+            plain = bodies.decoded(raw, encoding, LARGEST_BODY) if encoding else raw
+            splice.take(plain)
         except (NotUnderstood, BadRequest):
+            exchange.take(raw)
             await self._start(exchange, response, back(response))
             await self._out(raw)
             return False
+        exchange.take(plain)
         return True
 
     async def _ended(
@@ -233,6 +251,7 @@ class Legs:
     ) -> bool:
         """A leg has come to its end: go on with another, or end the answer."""
         held = splice.held()
+        self._shown = held.shown
         what = rules.follows(held, self.rounds)
         if what is not Next.FINISH:
             await self._answer(dialect, exchange, splice, held, begun)
@@ -256,7 +275,7 @@ class Legs:
             table.tool,
             lambda handle: pager.resolve(entry.session, branch, handle),
             limit=self._room(),
-            last=self.rounds == ROUNDS,
+            rounds=self.rounds,
         )
         leg = splice.leg(replies.texts)
         said, body = msgspec.json.encode(leg), b"".join(exchange.chunks)
@@ -298,9 +317,12 @@ class Legs:
         found = overflow(response.status, said)
         if found is not None and await self._shorten(found):
             return True
-        if self._unmodified or (self._started and self._splice is not None and self._splice.held().shown):
+        longer = found is not None and len(self._outgoing.body()) <= len(self._paged.request.body)
+        if self._unmodified or longer or response.status not in REFUSALS:
+            return False
+        if self._started and self._shown:
             return False  # what the client has seen goes on only behind the hidden legs
-        self._unmodified = True
+        self._unmodified = self._fell_back = True
         self._refusal = f"{response.status}: {said[:500].decode('utf-8', 'replace')}"
         return True
 
@@ -312,12 +334,16 @@ class Legs:
         self._refusal = ""
         log.warning("PAGING STOPS for branch %d of %s: %s", *entry.spot[1::-1], detail)
         self._paged.table.stopped = detail
-        event = Bypassed(sessions.REFUSED, detail, entry.placement.branch.number, entry.placement.call)
-        await self._wiring.journal.note(entry, self._wiring.now(), [event], {})
+        await self._bypassed(sessions.REFUSED, detail)
+
+    async def _bypassed(self, reason: str, detail: str) -> None:
+        self._wiring.pager.bypassed += 1
+        event = Bypassed(reason, detail, self.entry.placement.branch.number, self.entry.placement.call)
+        await self._wiring.journal.note(self.entry, self._wiring.now(), [event], {})
 
     async def _shorten(self, found: Overflow) -> bool:
         """Evict harder after the provider said that the prompt is too long; whether it is shorter now."""
-        if self._rescues >= RESCUES:
+        if self._rescues >= len(LEAST):
             return False
         self._rescues += 1
         self._wiring.pager.learn_window(self._paged.request.model, found.limit)
@@ -326,7 +352,7 @@ class Legs:
         limit = found.limit or self._paged.terms.window
         reserved = found.reserved or min(self._paged.terms.reserve, limit // 2)
         excess = told - round((limit - reserved) * ROOM)
-        return await self._rescue(max(round(excess * ours / max(told, 1)), round(ours * (1 - ROOM) / 2)))
+        return await self._rescue(max(round(excess * ours / max(told, 1)), round(ours * LEAST[self._rescues - 1])))
 
     async def _rescue(self, excess: int) -> bool:
         """Evict until the prompt is so many tokens shorter; whether anything could be evicted."""

@@ -16,19 +16,21 @@ from pager.events import Bypassed, Event, Repacked
 from pager.lineage import Placement, Session
 from pager.model import Request
 from pager.models import Table as Models
+from pager.page import STUB_TOKENS, Page
 from pager.page_in import name_for
 from pager.planner import Plan, Terms
 from pager.policy import Policy
 from pager.render import Outgoing, marked, render
 from pager.splice import Carrier
 from pager.stubs import HANDLE, Subject, make_stub
-from pager.table import STUB_TOKENS, Items, Page, Source, Table
+from pager.table import Items, Source, Table
 from pager.tables import Tables
 from pager.tokens import O200K, Counter
 
 RESERVE = 16_000  # tokens left for the answer where neither the request nor the table of models says how many
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 BYPASS = "x-pager-bypass"
+PLAUSIBLE = range(2_000, 20_000_001)  # tokens that a window may have
 _WHOLE = re.compile(rb"\d{1,9}")
 # How harnesses ask for a summary of the whole history: Claude Code and others in words, Codex by what it is.
 _TEXT_ONLY = re.compile(rb"respond with text only\W{1,4}do not call any tools", re.IGNORECASE)
@@ -96,23 +98,26 @@ class Pager:
         self._marks = marks
         self._counter = Counter()
         self._windows: dict[str, int] = {}
+        self.bypassed = 0
         self.tables = Tables(load_dialect, lambda _: None)
 
     def plan(self, session: Session, placement: Placement, call: Call) -> Paged | None:
         """Take a call into its branch's table and decide what is paged; None where it can't be paged at all."""
         branch, request = placement.branch.number, call.request
         if placement.opened is not None:
-            sessions.open_table(session, branch, placement.opened.parent, call.dialect.name, self.tables)
+            opened = placement.opened
+            sessions.open_table(session, branch, opened.parent, opened.dialect, self.tables, opened.fork_call)
         if request.separator is None or not request.items or branch not in session.tables:
             return None
         table = session.tables[branch]
-        table.advance(placement.call, placement.attempt, call.at, call.items)
+        table.advance(placement.call, placement.attempt, call.at, call.items, len(request.body))
         paged = Paged(call.dialect, request, table, self._terms(request), (table.call, table.attempt))
         where = (branch, placement.call, placement.attempt)
         if table.lost_legs:
             gone = f"the place of {table.lost_legs} hidden legs is gone from the client's history"
             paged.events.append(Repacked(*where, cause="client", reason=gone, policy=self._name))
         if call.bypass:
+            self.bypassed += 1
             paged.events.append(Bypassed("asked", call.bypass, branch, placement.call))
         paged.untouched = bool(call.bypass or table.stopped)
         if not paged.untouched:
@@ -143,7 +148,7 @@ class Pager:
 
     def learn_window(self, model: str, window: int) -> None:
         """Believe what the provider said of a model's window."""
-        if window and len(self._windows) < 1_000:
+        if window in PLAUSIBLE and len(self._windows) < 1_000:
             self._windows[model] = window
 
     def resolve(self, session: Session, branch: int, handle: str) -> str | None:

@@ -19,7 +19,7 @@ import zstandard
 
 from pager.errors import StoreConflict, StoreError
 from pager.events import SCHEMA_VERSION, encode
-from pager.store import Batch, conflict
+from pager.store import Batch, conflict, moved_head
 from pager.stores._blobs import LEVEL, pack
 from pager.stores._sqlite_file import (
     PAGE,
@@ -40,6 +40,8 @@ _LAST_SEQ = """SELECT max(ifnull((SELECT max(seq) FROM events), 0), ifnull((SELE
 _ADD_EVENT = "INSERT INTO events (seq, session, at, version, kind, data) VALUES (?, ?, ?, ?, ?, ?)"
 _ADD_BLOB = "INSERT OR IGNORE INTO blobs (digest, size, codec, data) VALUES (?, ?, ?, ?)"
 _FIRST_CALL = "INSERT OR IGNORE INTO sessions (head, session) VALUES (?, ?)"
+_HEAD = "SELECT head FROM sessions WHERE session = ?"
+_MOVE = "INSERT OR REPLACE INTO sessions (session, head) VALUES (?, ?)"
 _NEXT_CALL = "UPDATE sessions SET head = ? WHERE session = ? AND head = ?"
 _SET_MARK = """INSERT INTO marks (tenant, mark, session, branch, call) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET session = excluded.session, branch = excluded.branch, call = excluded.call"""
@@ -172,6 +174,9 @@ class Writer:
 
     def _in_turn(self, connection: sqlite3.Connection, batch: Batch) -> bool:
         """Whether the session stands where the batch builds on it; moves it on."""
+        if batch.moves:
+            row = connection.execute(_HEAD, (batch.session,)).fetchone()
+            connection.execute(_MOVE, (batch.session, moved_head(row[0] if row else b"", batch.moves)))
         if batch.after is None:
             return True
         if not batch.after:

@@ -11,7 +11,7 @@ import msgspec
 
 from pager.errors import StoreConflict, StoreCorrupt, StoreError
 from pager.events import decode, encode
-from pager.store import Batch, Check, Place, Stored, conflict
+from pager.store import Batch, Check, Place, Stored, conflict, moved_head
 from pager.stores._references import digest_of, references
 
 
@@ -120,6 +120,8 @@ class Store:
                 if self._heads.get(batch.session, b"") != batch.after:
                     raise StoreConflict(conflict(batch.session))
                 self._heads[batch.session] = batch.head
+            if batch.moves:
+                self._heads[batch.session] = moved_head(self._heads.get(batch.session, b""), batch.moves)
             for digest, content in batch.blobs.items():
                 self._blobs.setdefault(digest, bytes(content))
             self._marks.update({(batch.tenant, mark): place for mark, place in batch.marks.items()})

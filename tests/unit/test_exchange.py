@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pager.exchange import LAST, ROUNDS, Next, Replies, follows, reply
+from pager.exchange import LAST, REMINDERS, ROUNDS, Next, Replies, follows, reply
 from pager.splice import Held, HeldCall
 
 A, B = "pg_aaaaaaaaaaaaaaaa", "pg_bbbbbbbbbbbbbbbb"
@@ -15,8 +15,8 @@ def asked(*handles, call_id="h1", **more):
     return HeldCall(call_id, "page_in", json.dumps({"pages": handles, **more}))
 
 
-def answered(*calls, limit=100_000, last=False):
-    return reply(Held(calls), "page_in", PAGES.get, limit=limit, last=last)
+def answered(*calls, limit=100_000, rounds=1):
+    return reply(Held(calls), "page_in", PAGES.get, limit=limit, rounds=rounds)
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ def answered(*calls, limit=100_000, last=False):
         (Held(), 0, Next.FINISH),
         (Held((asked(A),)), 0, Next.RESEND),
         (Held((asked(A),)), ROUNDS - 1, Next.RESEND),
-        (Held((asked(A),)), ROUNDS, Next.FINISH),
+        (Held((asked(A),)), ROUNDS + REMINDERS, Next.FINISH),
         (Held((asked(A),), mixed=True), 0, Next.LATER),
-        (Held((asked(A),), mixed=True), ROUNDS, Next.FINISH),
+        (Held((asked(A),), mixed=True), ROUNDS + REMINDERS, Next.FINISH),
         (Held((asked(A),), whole=False), 0, Next.FINISH),
         (Held((asked(A),), mixed=True, whole=False), 0, Next.FINISH),
     ],
@@ -55,7 +55,7 @@ def test_a_handle_counts_once_however_often_it_is_asked_for():
 
 
 def test_the_last_answers_tell_the_model_to_go_on():
-    told = answered(asked(A), asked(call_id="h2"), last=True)
+    told = answered(asked(A), asked(call_id="h2"), rounds=ROUNDS)
     assert all(text.endswith(LAST) for text in told.texts)
 
 
@@ -73,7 +73,7 @@ def test_where_no_room_is_left_a_question_is_still_answered():
 
 def test_a_stub_in_the_arguments_of_another_tool_is_explained():
     written = HeldCall("c1", "write", json.dumps({"path": "a.py", "content": f"[{A}: read a.py] and [{A}] {B}"}))
-    told = reply(Held((written, asked(A))), "page_in_2", PAGES.get, limit=100, last=True)
+    told = reply(Held((written, asked(A))), "page_in_2", PAGES.get, limit=100, rounds=ROUNDS)
     first = told.texts[0]
     assert first.startswith(f"write was not run: its arguments hold {A}, {B}, which only stands for content")
     assert "Get the content with page_in_2, then call write again" in first

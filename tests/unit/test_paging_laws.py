@@ -537,7 +537,7 @@ class Player:
             table.tool,
             lambda handle: self.pager.resolve(entry.session, branch, handle),
             limit=100_000,
-            last=False,
+            rounds=number,
         )
         leg = splice.leg(replies.texts)
         said = msgspec.json.encode(leg)
@@ -608,7 +608,11 @@ def test_between_repacks_a_prompt_only_grows_as_long_as_the_clients_own_does(nam
     before = {}
     for sent in Player(name, habits, mood, marks).play(steps).sent:
         if not sent.paged or (not sent.tool and any(handles for _, handles in sent.slots)):
-            continue  # a call that can't carry the tool is in full, or without it where it would not fit
+            # A call that can't carry the tool is in full, or without it where it would not fit; the next one goes on
+            # with the paged prompt before it, unless that has changed meanwhile.
+            if sent.repacked or sent.entry.placement.attempt > 1:
+                before.pop(sent.branch, None)
+            continue
         exact = not (habits.restless or habits.marks or marks)
         now = Prompts(*(prompt_of(sent, body, exact=exact, but_first=habits.rewrites_first) for body in sent.bodies))
         old = before.get(sent.branch)

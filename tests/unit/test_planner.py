@@ -182,7 +182,7 @@ def test_hidden_legs_count_as_they_stand_in_the_prompt():
 
 def test_the_numbers_of_a_tool_are_of_all_its_pages():
     branch = Branch().send(*READ_A)
-    branch.table.pages[0].uses = 2
+    branch.table.pages[0].faults = 1
     pages = branch.send(*READ_A, *READ_B, *READ_C).view().pages
     assert [(page.tool, page.tool_pages, page.tool_reused) for page in pages] == [
         ("read", 2, 1),

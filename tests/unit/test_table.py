@@ -8,10 +8,11 @@ import pytest
 
 from pager.dialects import load
 from pager.events import Evicted
+from pager.page import tokens_of
 from pager.pages import Contents, Found
 from pager.splice import Leg, Part
 from pager.stubs import handle_of
-from pager.table import Items, Source, Table, tokens_of
+from pager.table import Items, Source, Table
 from pager.tables import Tables
 
 EMPTY = Tables(load, {}.get)

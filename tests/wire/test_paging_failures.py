@@ -6,7 +6,6 @@ import json
 import re
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import anthropic
@@ -84,7 +83,7 @@ def test_a_request_that_is_refused_as_it_came_does_not_stop_paging(stage, wire, 
     stage.lawful = False
     assert agent.ask().text == DONE.text
     assert [is_paged(received) for received in agent.legs[-1]] == [True, True]
-    assert bypasses(stage, agent) == []
+    assert ("refused", 5) not in bypasses(stage, agent)
 
 
 FAILURES = [
@@ -299,20 +298,21 @@ def narrow(scripted, _narrow_proxy, open_stage):
 
 @pytest.mark.parametrize(("wire", "kind"), NARROW)
 def test_a_session_outlives_its_window(narrow, wire, kind):
+    narrow.refusals = True  # a count of ours that is too low costs one refused request, and then the prompt is rescued
     reads = [Say(calls=[Call("read", {"path": f"{kind}/part{n}.py"})]) for n in range(42)]
     asked = [PageIn(answer) if n > 12 and n % 5 == 0 else answer for n, answer in enumerate(reads)]
     narrow.play(*(Overflowing(WINDOW, answer) for answer in asked), DONE, opening=False)
     agent = narrow.agent(wire, stream=False, model=f"narrow-{wire}-{kind}")
     assert agent.run()[-1].text == DONE.text
     assert size(agent.wire.prompt(agent.body())) > 3 * WINDOW
-    sizes = [size(agent.wire.prompt(received.json())) for received in narrow.received]
-    assert WINDOW / 2 < max(sizes) <= WINDOW
+    taken = [received for received in narrow.received if not received.refused]
+    assert WINDOW / 2 < max(size(agent.wire.prompt(received.json())) for received in taken) <= WINDOW
     legs = narrow.log(agent, LegFinished)
     assert len(legs) == 6
     assert all(event.pages for event in legs)
     repacks = narrow.log(agent, Repacked)
     assert {event.cause for event in repacks} == {"rescue"}
-    assert len(repacks) < len(asked) / 3
+    assert len(narrow.received) - len(taken) <= len(repacks) < len(asked) / 3
 
 
 # Calls that are not to be paged
@@ -412,23 +412,24 @@ def test_each_event_of_a_paged_call_is_passed_on_before_the_next_is_sent(stage, 
             assert b"".join(chunks)
 
 
-def test_what_is_said_after_hidden_legs_is_passed_on_at_once(stage, wire):
+@pytest.mark.parametrize(("wire", "events"), [("chat", 3), ("messages", 5), ("responses", 6)])
+def test_what_is_said_after_hidden_legs_is_passed_on_at_once(stage, wire, events, eventually):
+    """So many events bring the second word; those after it are not sent before the client has that word."""
     stage.play(PageIn(Gated(DONE)))
     agent = stage.agent(wire).opened()
     headers = {"x-session-id": agent.session, "anthropic-version": "2023-06-01"}
-    got = b""
-    with httpx2.Client(trust_env=False, timeout=5) as http:
+    got = bytearray()
+    with httpx2.Client(trust_env=False, timeout=9) as http:
         request = http.stream("POST", agent.root + agent.path, json=agent.body(stream=True), headers=headers)
         with request as answer:
-            chunks = answer.iter_raw()
-            while b"parts" not in got:
-                stage.scripted.release()
-                with suppress(StopIteration):
-                    got += next(chunks) if stage.received[-1].sent > 4 else b""
-                time.sleep(0.005)
-            assert not stage.received[-1].finished
+            reading = threading.Thread(target=lambda: [got.extend(chunk) for chunk in answer.iter_raw()])
+            reading.start()
+            stage.scripted.release(events - 1)
+            assert eventually(lambda: b"parts" in got)
+            assert stage.received[-1].sent == events
             stage.scripted.release(100)
-            assert b"fine" in got + b"".join(chunks)
+            reading.join()
+    assert b"fine" in got
 
 
 @pytest.mark.parametrize("answer", [PageIn(Slow(0.4, DONE)), Gated(PageIn(DONE, pages=3))], ids=["leg", "held"])

@@ -1,0 +1,104 @@
+"""What is known of one page, and what paging has saved and cost a branch."""
+
+from dataclasses import dataclass
+
+from pager.policy import Prices
+
+GRACE = 2
+"""Calls for which a new page stays: the results since the last two answers."""
+
+PIN_HALF_LIFE = 8
+"""Calls after which a pin has half its strength; it holds while at least half a fault is left of it."""
+
+ERROR_CALLS = 6
+"""Calls for which the result of a failed tool stays: the model may be working on it."""
+
+BYTES_A_TOKEN = 3.5
+"""By which a page's tokens are told from its bytes: near enough to choose by, and the same in every process."""
+
+STUB_TOKENS = 64
+"""What a stub may have."""
+
+ASKING = 40
+"""Tokens in which a model asks for a page."""
+
+
+def tokens_of(size: int) -> int:
+    """The tokens of a text with so many bytes, roughly."""
+    return round(size / BYTES_A_TOKEN)
+
+
+@dataclass(slots=True)
+class Page:
+    """One page of a branch; calls are counted by their number in the branch. A stub means that it is evicted."""
+
+    name: str
+    handle: str
+    key: str
+    kind: str
+    tool: str
+    call_id: str
+    size: int
+    born: int
+    slot: int
+    used: int
+    is_error: bool = False
+    uses: int = 0
+    faults: int = 0
+    superseded: bool = False
+    stub: str = ""
+    pin: float = 0.0
+    pinned_at: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """What it costs while it is resident."""
+        return tokens_of(self.size)
+
+    @property
+    def reused(self) -> bool:
+        """Whether the model needed it after the answer it was got for."""
+        return self.faults > 0 or self.used - self.born >= GRACE
+
+    def pinned(self, call: int) -> bool:
+        """Whether a fault, or an error that the model is working on, still holds it."""
+        held = self.pin * 0.5 ** ((call - self.pinned_at) / PIN_HALF_LIFE) >= 0.5
+        return held or (self.is_error and call - self.born < ERROR_CALLS)
+
+    def hold(self, call: int) -> None:
+        """It has come because it was asked for: a copy that went at once would only be asked for again."""
+        if self.born == call:
+            self.pin, self.pinned_at = 1.0, call
+
+    def fault(self, call: int) -> None:
+        """The model needed it though it was evicted."""
+        left = self.pin * 0.5 ** ((call - self.pinned_at) / PIN_HALF_LIFE)
+        self.pin, self.pinned_at = left + 1.0, call
+        self.faults += 1
+        self.used = max(self.used, call)
+
+
+@dataclass(slots=True)
+class Account:
+    """What paging has saved and cost a branch so far, in tokens; prices turn it into money.
+
+    ``read`` tokens were not read because stubs stood for them, ``unwritten`` ones not even written, as the cache was
+    cold when they went; ``repacks`` is what repacks have cost at the prices of their time. A fault reads the
+    ``context`` once more and writes what was asked for.
+    """
+
+    read: int = 0
+    unwritten: int = 0
+    repacks: float = 0.0
+    faults: int = 0
+    context: int = 0
+    written: int = 0
+
+    def saved(self, prices: Prices) -> float:
+        """What was saved, in units of one uncached input token."""
+        return prices.read * self.read + (prices.write - prices.read) * self.unwritten
+
+    def spent(self, prices: Prices) -> float:
+        """What it cost."""
+        asked = prices.output * ASKING * self.faults
+        return self.repacks + prices.read * self.context + prices.write * self.written + asked
