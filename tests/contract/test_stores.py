@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pager.errors import ConfigError, StoreConflict, StoreCorrupt, StoreError
 from pager.events import AnswerFinished, BranchOpened, Bypassed, CallReceived, Cut, SessionOpened, ToolCalled
-from pager.store import Batch, Place
+from pager.store import Batch, Place, moved_head
 from pager.stores import names, open_store
 
 
@@ -384,3 +384,15 @@ def test_any_sequence_of_batches_reads_back_the_same(name, tmp_path_factory, bat
                 owners |= batch.marks if batch.tenant == tenant else {}
             assert store.find(tenant, list(owners)) == owners
         assert store.check().problems == ()
+
+
+def test_what_is_decided_after_a_call_is_noticed_by_whoever_builds_on_the_call(store):
+    first = Batch("s", 1.0, [note("call")], after=b"", head=b"one")
+    store.append(first).result(5)
+    store.append(Batch("s", 1.0, [note("decided later")], moves=b"so")).result(5)
+    assert store.head("s") == moved_head(b"one", b"so")
+    with pytest.raises(StoreConflict):
+        store.append(Batch("s", 1.0, [note("stale")], after=b"one", head=b"two")).result(5)
+    store.append(Batch("s", 1.0, [note("next")], after=moved_head(b"one", b"so"), head=b"two")).result(5)
+    assert store.head("s") == b"two"
+    assert [row.event.detail for row in store.events("s")] == ["call", "decided later", "next"]

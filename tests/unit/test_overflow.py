@@ -508,6 +508,11 @@ def test_a_body_too_large_for_a_server_on_the_way_is_an_overflow():
     assert overflow(400, page) is None
 
 
+@pytest.mark.parametrize("told", ["exceeds the limit of 10 MB", "32 MB > 30 MB", "limit is 31457280 bytes", "> 5 MiB"])
+def test_bytes_are_no_tokens(told):
+    assert overflow(413, json.dumps({"error": {"message": f"Request body {told}"}}).encode()) == Overflow()
+
+
 def test_an_error_in_plain_text_is_known():
     assert overflow(400, b"prompt is too long: 208310 tokens > 200000 maximum") == Overflow(200_000, 208_310)
     assert overflow(400, b'{"error": "prompt is too long: 7 tok') == Overflow(0, 7)

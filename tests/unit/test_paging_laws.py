@@ -6,7 +6,7 @@ its history again and again, the scripted model answers, asks for pages and imit
 
 import asyncio
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -670,12 +670,12 @@ def test_page_tables_read_again_from_the_log_are_the_live_ones(name, steps, habi
 
 
 def decisive(table):
-    """All of a table that what goes upstream, now or later, can depend on."""
-    alone = ("call", "attempt", "at", "idle", "tool", "stopped", "digests", "norms", "changed", "expanded", "shown")
-    told = {name: getattr(table, name) for name in (*alone, "lost_legs", "facts", "last_end")}
+    """All of a table that what goes upstream, now or later, can depend on; its indexes aside."""
+    apart = {"read", "expand", "slots", "hidden"}
+    told = {one.name: getattr(table, one.name) for one in fields(table) if one.name not in apart and one.name[0] != "_"}
     slots = [(slot.digest, slot.item, slot.raw, slot.size, slot.reasoning, slot.pages) for slot in table.slots]
     hidden = {place: (kept.before, msgspec.json.encode(kept.legs)) for place, kept in table.hidden.items()}
-    return {**told, "slots": slots, "hidden": hidden, "pages": table.pages, "known": table.known}
+    return {**told, "slots": slots, "hidden": hidden}
 
 
 def unmarked(value):

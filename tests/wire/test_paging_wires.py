@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pager.events import AnswerFinished, LegFinished, Repacked, ToolCalled
-from pager.exchange import ROUNDS
+from pager.exchange import REMINDERS, ROUNDS
 from pager.page_in import NAME
 from pager.scripted import Call, PageIn, Say
 from pager.scripted.prompt import size, tokens
@@ -235,6 +235,15 @@ def test_a_stub_in_a_real_call_is_answered_inside(stage, wire, stream):
     assert [event.imitated for event in stage.log(agent, LegFinished)] == [1]
     agent.answer()
     assert [turn.text for turn in agent.run()] == ["", DONE.text]
+
+
+def test_a_stub_never_reaches_a_tool_however_often_it_is_written(stage, wire, stream):
+    handle = handle_of(stage.page("src/part2.py").encode())
+    imitation = Say(calls=[Call("write", {"path": "copy.py", "text": f"[{handle}: read src/part2.py]"})])
+    stage.play(*[imitation] * (ROUNDS + REMINDERS + 1), DONE)
+    agent = stage.agent(wire, stream=stream).opened()
+    assert not agent.ask().calls
+    assert [event.imitated for event in stage.log(agent, LegFinished)] == [1] * (ROUNDS + REMINDERS)
 
 
 def test_a_handle_that_nobody_was_shown_is_the_clients_own(stage, wire, stream):
