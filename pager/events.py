@@ -105,8 +105,8 @@ class AnswerFinished(Event, frozen=True):
     count of the client's prompt, uncorrected, or 0 where a PromptCounted follows; ``usage`` is the provider's.
 
     Where the prompt that went out was not the client's, ``sent`` is a digest over the client's and every change to it,
-    and ``legs`` counts the hidden legs before this answer; what is told here is of the last leg. ``named`` counts the
-    handles of evicted pages that stand in the answer's text.
+    ``sent_size`` its bytes, and ``legs`` counts the hidden legs before this answer; what is told here is of the last
+    leg. ``named`` counts the handles of evicted pages that stand in the answer's text.
     """
 
     branch: int
@@ -126,6 +126,7 @@ class AnswerFinished(Event, frozen=True):
     encoding: str = ""
     error: str = ""
     sent: str = ""
+    sent_size: int = 0
     legs: int = 0
     named: int = 0
 

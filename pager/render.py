@@ -34,6 +34,13 @@ class Outgoing:
         """Whether anything differs from what the client sent."""
         return bool(self.edits or self.more)
 
+    @property
+    def size(self) -> int:
+        """How many bytes go out."""
+        between = len(self.request.separator or b",")
+        added = sum(len(item) + between for item in self.more)
+        return len(self.request.body) + added + sum(len(new) - (span.end - span.start) for span, new in self.edits)
+
     def body(self) -> bytes:
         """The bytes that go out."""
         request = self.request

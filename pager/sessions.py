@@ -174,16 +174,20 @@ def fold(session: str, log: Iterable[Stored], norms_of: NormsOf) -> Session:
 def fold_tables(session: Session, log: Iterable[Stored], norms_of: NormsOf, tables: Tables) -> None:
     """Rebuild the page tables of a session from its events; its branches are those that ``fold`` gave."""
     raws: dict[int, list[bytes]] = {}
+    sizes: dict[int, int] = {}
     for row in log:
         match row.event:
             case BranchOpened() as opened:
                 open_table(session, opened.branch, opened.parent, opened.dialect, tables, opened.fork_call)
             case CallReceived() as call if call.branch in session.tables:
                 kept = raws.get(call.parent_branch, [])[: call.keep] if call.parent_branch is not None else []
+                sizes[call.branch] = call.size
                 digests = raws[call.branch] = kept + [bytes.fromhex(digest) for digest in call.messages]
                 if digests:
                     items = _logged(digests, norms_of(call.dialect, digests), tables)
                     session.tables[call.branch].advance(call.call, call.attempt, row.at, items, call.size)
+            case AnswerFinished(branch=number, usage=usage, legs=0) as answer if number in session.tables and usage:
+                learn_tokens(session.tables[number], usage.input, answer.sent_size or sizes.get(number, 0))
             case Repacked(branch=number) as repacked if number in session.tables:
                 repack(session.tables[number], repacked)
             case LegFinished(branch=number) as leg if number in session.tables:
@@ -216,6 +220,12 @@ def repack(table: Table, repacked: Repacked) -> None:
     table.evict(repacked.pages)
     table.account.repacks += repacked.price
     table.account.unwritten += 0 if repacked.warm else repacked.saved
+
+
+def learn_tokens(table: Table, tokens: int, size: int) -> None:
+    """Learn how many tokens the provider found in a prompt of so many bytes."""
+    if tokens and size:
+        table.reported = (tokens, size)
 
 
 def keep_leg(table: Table, finished: LegFinished, leg: Leg) -> None:

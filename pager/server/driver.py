@@ -15,7 +15,7 @@ from hashlib import sha256
 from time import perf_counter, time
 from typing import Any, NamedTuple, TypeVar
 
-from pager import identity
+from pager import identity, sessions
 from pager.dialect import Dialect
 from pager.errors import BadRequest, NotAllowed, NotUnderstood
 from pager.events import Bypassed
@@ -210,8 +210,7 @@ class Driver:
         room = paged.terms.window - paged.terms.reserve
         if tokens_of(len(paged.request.body)) > room * WORTH_COUNTING:
             legs.near_limit = True
-            model = entry.incoming.request.model
-            await legs.fit(self.estimates.calibration.corrected(model, await counting or 0))
+            await legs.fit(await counting or 0)
         return legs
 
     async def _paged(
@@ -267,7 +266,7 @@ class Driver:
             return
         outcome = self._outcome(entry, exchange)
         if legs is not None and not legs.failed:
-            outcome = replace(outcome, sent=legs.sent, legs=legs.rounds)
+            outcome = replace(outcome, sent=legs.sent, sent_size=legs.sent_size, legs=legs.rounds)
         answer, failure = _judged(entry.incoming.dialect, exchange, outcome.body, failure)
         if failure is not None:
             self._journal.failure(entry, failure.phase, failure.error, outcome)
@@ -278,8 +277,9 @@ class Driver:
             outcome = replace(
                 outcome, named=sum(handle in entry.paged.table.shown for handle in HANDLE.findall(answer.text))
             )
-        if legs is not None and not legs.failed and answer.usage is not None and answer.usage.input:
-            legs.learn(answer.usage.input)
+        if entry.paged is not None and answer.usage is not None and not outcome.legs:
+            size = outcome.sent_size or len(entry.incoming.request.body)
+            sessions.learn_tokens(entry.paged.table, answer.usage.input, size)
         self._journal.answered(entry, answer)
         counted = counting.done() and not counting.cancelled()
         estimate = (counting.result() or 0) if counted else 0

@@ -80,8 +80,8 @@ class Entry:
 class Outcome:
     """What became of an attempt; ``body`` is what came back, decoded from ``encoding``, times are milliseconds.
 
-    ``sent`` is a digest of what went out where that was not what the client sent, ``legs`` counts the hidden legs,
-    ``named`` the handles that the model wrote into its text.
+    ``sent`` is a digest of what went out, of ``sent_size`` bytes, where that was not what the client sent, ``legs``
+    counts the hidden legs, ``named`` the handles that the model wrote into its text.
     """
 
     status: int
@@ -92,6 +92,7 @@ class Outcome:
     encoding: str = ""
     retry_after: str = ""
     sent: str = ""
+    sent_size: int = 0
     legs: int = 0
     named: int = 0
 
@@ -163,6 +164,7 @@ def answer_finished(entry: Entry, answer: Answer, outcome: Outcome, estimate: in
         encoding=outcome.encoding,
         error=answer.error,
         sent=outcome.sent,
+        sent_size=outcome.sent_size,
         legs=outcome.legs,
         named=outcome.named,
     )

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from time import perf_counter
 from typing import TypeVar
@@ -99,18 +99,17 @@ class Legs:
         A rescue for nothing costs the whole cached prefix, a refused request costs nothing and is rescued then: so what
         the provider reported of this branch is believed first, and our own count only where it is far over.
         """
-        size, terms = len(self._outgoing.body()), self._paged.terms
+        size, terms = self._outgoing.size, self._paged.terms
         tokens, of = self._paged.table.reported or (round(counted / SURELY), len(self._paged.request.body))
         left = tokens * size / of
         if left > terms.window:
             room = (terms.window - terms.reserve) * ROOM
             await self._rescue(tokens_of(round((left - room) * of / tokens)))
 
-    def learn(self, reported: int) -> None:
-        """Remember how many tokens the provider found in what was sent, to tell when the next prompt is too long."""
-        if not self.rounds:
-            sent = self._paged.request.body if self._unmodified else self._outgoing.body()
-            self._paged.table.reported = (reported, len(sent))
+    @property
+    def sent_size(self) -> int:
+        """The bytes of what went out first, where that was not what the client sent."""
+        return 0 if self._unmodified else replace(self._outgoing, more=()).size
 
     async def run(self, dialect: Dialect, exchange: Exchange) -> None:
         """Go through all legs until the client has its answer."""
@@ -306,7 +305,7 @@ class Legs:
     def _room(self) -> int:
         """How many characters of pages still fit the model's window."""
         terms = self._paged.terms
-        used = tokens_of(len(self._outgoing.body()))
+        used = tokens_of(self._outgoing.size)
         return max(SMALLEST_REPLY, round((terms.window - terms.reserve - used) * BYTES_A_TOKEN * ROOM))
 
     async def _refused(self, response: aiohttp.ClientResponse) -> bool:
@@ -317,7 +316,7 @@ class Legs:
         found = overflow(response.status, said)
         if found is not None and await self._shorten(found):
             return True
-        longer = found is not None and len(self._outgoing.body()) <= len(self._paged.request.body)
+        longer = found is not None and self._outgoing.size <= len(self._paged.request.body)
         if self._unmodified or longer or response.status not in REFUSALS:
             return False
         if self._started and self._shown:
@@ -347,7 +346,7 @@ class Legs:
             return False
         self._rescues += 1
         self._wiring.pager.learn_window(self._paged.request.model, found.limit)
-        ours = tokens_of(len(self._outgoing.body()))
+        ours = tokens_of(self._outgoing.size)
         told = found.tokens - found.reserved if found.tokens else ours
         limit = found.limit or self._paged.terms.window
         reserved = found.reserved or min(self._paged.terms.reserve, limit // 2)

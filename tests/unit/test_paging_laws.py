@@ -485,6 +485,7 @@ class Player:
         repacked = not leg and any(isinstance(event, Repacked) for event in paged.events)
         is_paged = not paged.full and not paged.untouched
         tool = paged.table.tool if paged.carrier is not None else ""
+        assert outgoing.size == len(outgoing.body())
         self.sent.append(Sent(entry, leg, outgoing.body(), slots, tool, repacked, is_paged))
 
     def remember(self, raw, pages):
