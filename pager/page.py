@@ -16,7 +16,7 @@ ERROR_CALLS = 6
 BYTES_A_TOKEN = 3.5
 """By which a page's tokens are told from its bytes: near enough to choose by, and the same in every process."""
 
-STUB_TOKENS = 64
+STUB_TOKENS = 48
 """What a stub may have."""
 
 ASKING = 40

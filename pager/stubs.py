@@ -64,7 +64,7 @@ class Subject:
 
 
 def make_stub(
-    subject: Subject, handle: str, count: Callable[[str], int], limit: int = 64, *, getter: str = "page_in"
+    subject: Subject, handle: str, count: Callable[[str], int], limit: int = 48, *, getter: str = "page_in"
 ) -> str:
     """The page's stub, of at most ``limit`` tokens by ``count``; the bare handle where even that has no room.
 

@@ -11,6 +11,8 @@ session lasts: it is taken to go on for twice the calls it has had.
 """
 
 from dataclasses import dataclass
+from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pager.errors import PolicyError
@@ -47,12 +49,13 @@ class CostAware:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
                 raise PolicyError(f"policy 'cost_aware': {name} must be a number of at least 0, not {value!r}")
 
     def choose(self, view: View) -> Decision:
         """The cut with the greatest net, if it pays by the margin and can be paid for."""
-        pages = sorted((page for page in view.pages if _worth_it(page)), key=lambda page: page.position)
+        worth_it = [page for page in view.pages if page.tokens > 1.5 * page.stub_tokens and page.evictable]
+        pages = sorted(worth_it, key=attrgetter("position"))
         plan = _Plan(self, view, pages)
         chosen = plan.best() if pages else []
         if not chosen:
@@ -64,10 +67,6 @@ class CostAware:
         if not plan.is_covered():
             return Decision(reason=f"{told}; not covered by {view.saved - view.spent:.0f} saved so far")
         return Decision(tuple(page.handle for page in chosen), chosen[0].position, told)
-
-
-def _worth_it(page: PageView) -> bool:
-    return page.evictable and page.tokens > 1.5 * page.stub_tokens
 
 
 class _Plan:
@@ -84,18 +83,19 @@ class _Plan:
         """The pages behind the best cut, in the order of the prompt; none if no cut pays."""
         import numpy as np  # only those who use this policy pay for the import
 
-        worth = self._worth()
-        good = worth > 0
-        if not good.any():
+        size = self._column("tokens")
+        frees = size - self._column("stub_tokens")
+        worth = self._worth(size, frees)
+        good = np.flatnonzero(worth > 0)
+        if not good.size:
             return []
-        kept = [page for page, is_good in zip(self._pages, good, strict=True) if is_good]
-        freed = np.cumsum([page.tokens - page.stub_tokens for page in kept])
-        price = self._prices(np.array([page.tokens + page.after for page in kept]), freed)
+        freed = np.cumsum(frees[good])
+        price = self._prices((size + self._column("after"))[good], freed)
         net = np.cumsum(worth[good]) - price
         at = int(net.argmax())
         self.net, self.price, self._freed = float(net[at]), float(price[at]), float(freed[at])
-        self._largest = max(page.tokens for page in kept[: at + 1])
-        return kept[at::-1] if self.net > 0 else []
+        self._largest = float(size[good[: at + 1]].max())
+        return [self._pages[i] for i in good[at::-1]] if self.net > 0 else []
 
     def is_covered(self) -> bool:
         """Whether what was saved so far pays for a warm repack, or a cold one soon brings what a fault would cost."""
@@ -121,33 +121,38 @@ class _Plan:
         view = self._view
         return min(self._horizon, max(1.0, self._rule.patience * (view.call + 8) / (view.colds + 0.5)))
 
-    def _worth(self) -> "NDArray[np.float64]":
-        """What evicting each page saves, less what being asked for it again would cost."""
+    def _column(self, name: str) -> "NDArray[np.float64]":
+        """One number of each page."""
         import numpy as np
 
+        return np.fromiter(map(attrgetter(name), self._pages), float, len(self._pages))
+
+    def _worth(self, size: "NDArray[np.float64]", frees: "NDArray[np.float64]") -> "NDArray[np.float64]":
+        """What evicting each page saves, less what being asked for it again would cost."""
         view, prices, horizon = self._view, self._view.prices, self._horizon
-        size = np.array([page.tokens for page in self._pages], dtype=float)
-        stub = np.array([page.stub_tokens for page in self._pages], dtype=float)
         calls = self._until_cold if view.warm else horizon
         first = prices.read if view.warm else prices.write
-        saving = (size - stub) * (first + prices.read * (calls - 1))
+        saving = frees * (first + prices.read * (calls - 1))
         asking = prices.read * view.tokens + prices.output * ASKING
         fault = asking + prices.write * size + prices.read * size * horizon / 2
         # A fault that comes only after the next cold moment would have come without this repack, too.
         share = min(1.0, calls / horizon + 0.3) if view.warm else 1.0
-        chance = np.array([self._chance(page) for page in self._pages])
-        worth: NDArray[np.float64] = saving - chance * fault * share
+        worth: NDArray[np.float64] = saving - self._chances() * fault * share
         return worth
 
-    def _chance(self, page: PageView) -> float:
-        """How likely it is that a page is needed again: by how long it was not, and by what its tool's pages did."""
-        chance = self._rule.reuse / (1 + page.idle / self._rule.half_life) if self._rule.half_life else self._rule.reuse
-        chance *= 1.1 if page.kind == "argument" else 1.0
-        chance *= 1.3 if page.uses >= 2 else 1.0
-        chance *= 2.0 if page.faults else 1.0
-        chance *= 0.5 if page.superseded else 1.0
-        usual = (page.tool_reused + 2) / (0.2 * page.tool_pages + 2)
-        return min(0.95, chance * min(3.0, max(0.3, usual)))
+    def _chances(self) -> "NDArray[np.float64]":
+        """How likely each page is needed again: by how long it was not, and by what its tool's pages did."""
+        import numpy as np
+
+        rule, column = self._rule, self._column
+        chance = rule.reuse / (1 + column("idle") / (rule.half_life or inf))
+        chance *= np.where([page.kind == "argument" for page in self._pages], 1.1, 1.0)
+        chance *= np.where(column("uses") >= 2, 1.3, 1.0)
+        chance *= np.where(column("faults"), 2.0, 1.0)
+        chance *= np.where(column("superseded"), 0.5, 1.0)
+        usual = (column("tool_reused") + 2) / (0.2 * column("tool_pages") + 2)
+        chances: NDArray[np.float64] = np.minimum(0.95, chance * np.clip(usual, 0.3, 3.0))
+        return chances
 
     def _prices(self, behind: "NDArray[np.float64]", freed: "NDArray[np.float64]") -> "NDArray[np.float64]":
         """What each cut costs: writing again what is kept behind it, all where the tool is yet to be added."""

@@ -13,6 +13,7 @@ from pager.events import Bypassed, Repacked
 from pager.identity import Key
 from pager.lineage import Placement, Session, history, place
 from pager.models import Table as Models
+from pager.page import STUB_TOKENS
 from pager.page_in import definition
 from pager.policy import Decision, Prices
 from pager.server.paging import Call, Pager, bypassed
@@ -183,7 +184,7 @@ def test_an_eviction_is_logged_with_all_that_is_needed_to_repeat_it():
     assert [tuple(getattr(gone, key) for key in ("page", "message", "key", "stub")) for gone in event.pages] == [
         (handle(A), digest, "c1", content)
     ]
-    assert (event.warm, event.saved) == (True, round(len(A) / 3.5) - 64)
+    assert (event.warm, event.saved) == (True, round(len(A) / 3.5) - STUB_TOKENS)
     assert event.rewritten == round(len(talk.paged.request.body) / 3.5) - event.saved
     assert event.price == round(event.rewritten * 1.15, 1)
 

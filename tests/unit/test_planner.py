@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.dialects import load
+from pager.page import STUB_TOKENS
 from pager.planner import Plan, Terms, binds_thinking, propose, rescue, view
 from pager.policy import Decision, PageView, Prices
 from pager.splice import Leg, Part
@@ -95,6 +96,8 @@ def seen(branch, terms=TERMS):
 
 
 A, B, C = text("a", 1_000), text("b", 2_000), text("c", 500)
+FREES_A, FREES_B, FREES_C = (tokens - STUB_TOKENS for tokens in (1_000, 2_000, 500))
+AS_A_STUB = round(STUB_TOKENS * 3.5)  # bytes of a page with as many tokens as a stub may have
 READ_A = (user(), call("c1"), result("c1", A))
 READ_B = (call("c2", path="b.py"), result("c2", B))
 READ_C = (call("c3", "run"), result("c3", C))
@@ -114,7 +117,7 @@ def test_a_prompt_is_seen_in_numbers():
             kind="result",
             size=3_500,
             tokens=1_000,
-            stub_tokens=64,
+            stub_tokens=STUB_TOKENS,
             position=0,
             before=300,
             after=2_300,
@@ -135,7 +138,7 @@ def test_a_prompt_is_seen_in_numbers():
             kind="result",
             size=7_000,
             tokens=2_000,
-            stub_tokens=64,
+            stub_tokens=STUB_TOKENS,
             position=1,
             before=1_500,
             after=100,
@@ -314,7 +317,7 @@ def test_a_proposal_that_breaks_a_rule_is_rejected_whole(wanted, rule):
     branch = later(*READ_A, *READ_C, *small)
     branch.evict(C)
     branch.send(*READ_A, *READ_C, *small, *ON * 2, *READ_B)
-    branch.table.known[name("d" * 700)].size = 224  # as many tokens as a stub may have
+    branch.table.known[name("d" * 700)].size = AS_A_STUB
     assert proposed(branch, *wanted) == Plan(reason="because", rejected=rule)
 
 
@@ -325,26 +328,26 @@ def test_the_first_eviction_is_priced_from_the_beginning_as_the_tool_is_added():
     plan = proposed(branch, name(B))
     assert [page.name for page in plan.pages] == [name(B)]
     assert (plan.cause, plan.reason, plan.rejected, plan.warm) == ("policy", "because", "", True)
-    assert (plan.saved, plan.rewritten) == (1_936, total - 1_936)
-    assert plan.price == round((total - 1_936) * 1.15, 1)
+    assert (plan.saved, plan.rewritten) == (FREES_B, total - FREES_B)
+    assert plan.price == round((total - FREES_B) * 1.15, 1)
 
 
 def test_a_later_eviction_is_priced_from_the_first_page_that_goes():
     branch = later(*READ_A, *READ_B, *READ_C)
     branch.table.tool = "page_in"
-    kept_after_b = 100 + 100 + 600 + 400
+    kept = STUB_TOKENS + 100 + 100 + 600 + 400
     plan = proposed(branch, name(B))
-    assert (plan.saved, plan.rewritten, plan.price) == (1_936, 64 + kept_after_b, round((64 + kept_after_b) * 1.15, 1))
+    assert (plan.saved, plan.rewritten, plan.price) == (FREES_B, kept, round(kept * 1.15, 1))
     plan = proposed(branch, name(C), name(B))
     assert [page.name for page in plan.pages] == [name(B), name(C)], "in the order of the prompt"
-    assert (plan.saved, plan.rewritten) == (1_936 + 436, 64 + kept_after_b - 436)
+    assert (plan.saved, plan.rewritten) == (FREES_B + FREES_C, kept - FREES_C)
 
 
 def test_while_the_cache_is_cold_a_repack_costs_nothing():
     branch = later(*READ_A).send(*READ_A, *ON * 3, at=5_000.0)
     plan = proposed(branch, name(A))
     assert (plan.warm, plan.price) == (False, 0.0)
-    assert plan.saved == 936
+    assert plan.saved == FREES_A
 
 
 # ---------------------------------------------------------------- rescue
@@ -360,7 +363,9 @@ def test_a_rescue_takes_the_dead_first_then_the_oldest_then_the_protected():
     branch = later(*READ_A, *READ_B, *READ_C)
     branch.send(*READ_A, *READ_B, *READ_C, *ON * 2, *again)
     assert branch.table.known[name(C)].superseded
-    steps = [(1, {C}), (437, {C, A}), (437 + 936, {C, A, B}), (3_400, {C, A, B, text("x", 500)})]
+    all_but_x = FREES_C + FREES_A + FREES_B
+    steps = [(1, {C}), (FREES_C + 1, {C, A}), (FREES_C + FREES_A + 1, {C, A, B})]
+    steps += [(all_but_x, {C, A, B}), (all_but_x + 1, {C, A, B, text("x", 500)})]
     for excess, gone in steps:
         assert set(rescued(branch, excess)[1]) == {name(content) for content in gone}
 
@@ -370,22 +375,22 @@ def test_pages_of_a_rescue_come_in_the_order_of_the_prompt():
     branch.table.known[name(C)].superseded = True
     plan, gone = rescued(branch, 1_000)
     assert gone == [name(A), name(C)]
-    assert (plan.cause, plan.saved) == ("rescue", 936 + 436)
-    assert plan.reason == "1000 tokens too many for a window of 10000; 2 pages go and free 1372"
+    assert (plan.cause, plan.saved) == ("rescue", FREES_A + FREES_C)
+    assert plan.reason == f"1000 tokens too many for a window of 10000; 2 pages go and free {FREES_A + FREES_C}"
 
 
 def test_a_rescue_is_priced_like_any_other_repack():
     branch = later(*READ_A, *READ_B)
     total = branch.view().tokens
-    assert rescued(branch, 900)[0].rewritten == total - 936
+    assert rescued(branch, 900)[0].rewritten == total - FREES_A
     branch.table.tool = "page_in"
-    assert rescued(branch, 900)[0].rewritten == total - 300 - 936
+    assert rescued(branch, 900)[0].rewritten == total - 300 - FREES_A
 
 
 def test_a_rescue_leaves_alone_what_is_evicted_or_no_larger_than_its_stub():
     branch = later(*READ_A, *READ_B)
     branch.evict(A)
-    branch.table.known[name(B)].size = 224
+    branch.table.known[name(B)].size = AS_A_STUB
     plan, gone = rescued(branch, 5_000)
     assert gone == []
     assert plan == Plan("rescue", "5000 tokens too many for a window of 10000; 0 pages go and free 0")
@@ -401,7 +406,7 @@ def test_a_rescue_frees_at_least_what_is_too_much_if_there_is_so_much(sizes, exc
         page.superseded = data.draw(st.booleans())
         page.is_error = data.draw(st.booleans())
     plan, gone = rescued(branch, excess)
-    saving = {page.name: page.tokens - 64 for page in branch.table.pages if page.tokens > 64}
+    saving = {page.name: page.tokens - STUB_TOKENS for page in branch.table.pages if page.tokens > STUB_TOKENS}
     assert plan.saved == sum(saving[name] for name in gone)
     assert plan.saved >= excess or len(gone) == len(saving)
     assert plan.saved - max((saving[name] for name in gone), default=0) < max(excess, 1), "and not a page too many"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pager.page import STUB_TOKENS
 from pager.stubs import HANDLE, LONGEST_ARGUMENT, Subject, handle_of, longer, main_argument, make_stub
 from pager.tokens import CLAUDE_SINCE_4_7, O200K, Counter
 
@@ -96,7 +97,8 @@ def test_the_outline_goes_first_then_the_argument_then_the_tool_and_never_the_ha
 def test_a_stub_of_the_usual_limit_has_room_for_an_outline():
     long = replace(READ, argument="/home/someone/project/packages/agent/src/terminal/renderer.py")
     assert "defines App" in make_stub(long, ID, o200k)
-    assert o200k(make_stub(long, ID, o200k)) <= 64
+    assert make_stub(long, ID, o200k) == make_stub(long, ID, o200k, STUB_TOKENS)
+    assert o200k(make_stub(long, ID, o200k)) <= STUB_TOKENS
 
 
 def test_the_tool_that_brings_it_back_may_have_another_name():
@@ -133,7 +135,7 @@ def test_any_stub_keeps_to_its_limit_and_holds_its_own_handle_only(subject, coun
 @settings(deadline=None)
 @given(subjects, st.sampled_from([len, quarter, o200k, claude]))
 def test_with_the_usual_limit_no_stub_is_a_bare_handle(subject, count):
-    assert make_stub(subject, ID, count, 64) != ID
+    assert make_stub(subject, ID, count, STUB_TOKENS) != ID
 
 
 @pytest.mark.parametrize(
