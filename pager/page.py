@@ -1,6 +1,6 @@
 """What is known of one page, and what paging has saved and cost a branch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pager.policy import Prices
 
@@ -47,13 +47,18 @@ class Page:
     faults: int = 0
     superseded: bool = False
     stub: str = ""
+    stub_tokens: int = STUB_TOKENS
     pin: float = 0.0
     pinned_at: int = 0
+    tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tokens = tokens_of(self.size)
 
     @property
-    def tokens(self) -> int:
-        """What it costs while it is resident."""
-        return tokens_of(self.size)
+    def gain(self) -> int:
+        """The tokens that its stub saves, if it has one."""
+        return self.tokens - self.stub_tokens if self.stub else 0
 
     @property
     def reused(self) -> bool:
@@ -62,7 +67,7 @@ class Page:
 
     def pinned(self, call: int) -> bool:
         """Whether a fault, or an error that the model is working on, still holds it."""
-        held = self.pin * 0.5 ** ((call - self.pinned_at) / PIN_HALF_LIFE) >= 0.5
+        held = self.pin > 0 and self.pin * 0.5 ** ((call - self.pinned_at) / PIN_HALF_LIFE) >= 0.5
         return held or (self.is_error and call - self.born < ERROR_CALLS)
 
     def hold(self, call: int) -> None:

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from pager.model import Request
-from pager.page import GRACE, STUB_TOKENS, Page, tokens_of
+from pager.page import BYTES_A_TOKEN, GRACE, Page, tokens_of
 from pager.policy import Decision, PageView, Policy, Prices, View
 from pager.table import Table
 
@@ -70,9 +70,9 @@ def outlook(table: Table, request: Request) -> Outlook:
     places = list(accumulate((slot.size + between for slot in table.slots), initial=outside))
     before, gained = [], 0
     for page in table.pages:
-        before.append(max(0, tokens_of(places[page.slot]) - gained))
+        before.append(max(0, round(places[page.slot] / BYTES_A_TOKEN) - gained))
         if page.stub:
-            gained += page.tokens - tokens_of(len(page.stub))
+            gained += page.tokens - page.stub_tokens
     return Outlook(before, max(0, tokens_of(places[-1] - between) - gained))
 
 
@@ -81,29 +81,30 @@ def view(table: Table, request: Request, terms: Terms) -> View:
     prospect = outlook(table, request)
     call, warm = table.call, _is_warm(table, terms)
     protected_to = _bound_to(table) if terms.bound else -1
-    made = Counter(page.tool for page in table.pages)
-    reused = Counter(page.tool for page in table.pages if page.reused)
+    made = Counter([page.tool for page in table.pages])
+    reused = Counter([page.tool for page in table.pages if page.reused])
+    total = prospect.total
     pages = [
-        PageView(
-            handle=page.name,
-            kind=page.kind,
-            size=page.size,
-            tokens=page.tokens,
-            stub_tokens=tokens_of(len(page.stub)) if page.stub else STUB_TOKENS,
-            position=position,
-            before=before,
-            after=max(0, prospect.total - before - (tokens_of(len(page.stub)) if page.stub else page.tokens)),
-            age=call - page.born,
-            idle=call - page.used,
-            uses=page.uses,
-            faults=page.faults,
-            superseded=page.superseded,
-            pinned=call - page.born < GRACE or page.slot <= protected_to or page.pinned(call),
-            cached=warm and page.born < call,
-            resident=not page.stub,
-            tool=page.tool,
-            tool_pages=made[page.tool],
-            tool_reused=reused[page.tool],
+        PageView(  # by position, as there may be thousands
+            page.name,
+            page.kind,
+            page.size,
+            page.tokens,
+            page.stub_tokens,
+            position,
+            before,
+            max(0, total - before - (page.stub_tokens if page.stub else page.tokens)),
+            call - page.born,
+            call - page.used,
+            page.uses,
+            page.faults,
+            page.superseded,
+            call - page.born < GRACE or page.slot <= protected_to or page.pinned(call),
+            warm and page.born < call,
+            not page.stub,
+            page.tool,
+            made[page.tool],
+            reused[page.tool],
         )
         for position, (page, before) in enumerate(zip(table.pages, prospect.before, strict=True))
     ]

@@ -74,7 +74,7 @@ def render(dialect: Dialect, request: Request, table: Table, carrier: Carrier | 
     With ``marks``, a client that set no cache mark at all gets some: on the head, on the last item, and on the item
     that was the last one before, as providers look only so far back from a mark for what they hold.
     """
-    head = _head(dialect, request) if marks else None
+    head = _head(dialect, request, table) if marks else None
     ends = (len(table.slots) - 1, table.last_end) if head is not None else ()
     marked = {at for at in ends if 0 <= at < len(table.slots)}
     edits = [*_slots(dialect, request, table, marked)]
@@ -94,10 +94,21 @@ def marked(dialect: Dialect, request: Request) -> Outgoing:
     return Outgoing(request, (head, (_span(request, last, 1), tail)))
 
 
-def _head(dialect: Dialect, request: Request) -> Edit | None:
-    """The mark on what stands before the messages, where the client set none and it is long enough to be cached."""
-    worth_it = len(request.body) >= WORTH_MARKING and MARK not in request.body
-    return dialect.mark_head(request) if worth_it else None
+def _head(dialect: Dialect, request: Request, table: Table | None = None) -> Edit | None:
+    """The mark on what stands before the messages, where the client set none and it is long enough to be cached.
+
+    Items that the table knows to be without a mark are not looked at again.
+    """
+    head = dialect.mark_head(request) if len(request.body) >= WORTH_MARKING else None
+    if head is None or not request.starts:
+        return head if head is not None and MARK not in request.body else None
+    known = min(table.unmarked, len(request.starts) - 1) if table is not None else 0
+    body, first, rest = request.body, request.starts[0], request.starts[known]
+    if body.find(MARK, 0, first) >= 0 or body.find(MARK, rest) >= 0:
+        return None
+    if table is not None:
+        table.unmarked = len(request.starts)
+    return head
 
 
 def _slots(dialect: Dialect, request: Request, table: Table, marked: set[int]) -> Iterator[Edit]:
@@ -106,8 +117,10 @@ def _slots(dialect: Dialect, request: Request, table: Table, marked: set[int]) -
 
     def sent(at: int) -> bytes:
         slot = table.slots[at]
-        own = bytes(request.items[slot.item]) if slot.raw is None else slot.raw
-        item = _sent(dialect, slot, own)
+        item = slot.sent
+        if item is None:
+            own = bytes(request.items[slot.item]) if slot.raw is None else slot.raw
+            item = _sent(dialect, slot, own)
         return (dialect.mark(item) or item) if at in marked else item
 
     between = request.separator or b","
@@ -117,16 +130,17 @@ def _slots(dialect: Dialect, request: Request, table: Table, marked: set[int]) -
         new = between.join(map(sent, slots)) + (b"" if one.taken else between)
         yield _span(request, one.item, one.taken), new
     for at in sorted((table.changed | marked) - written):
-        yield _span(request, table.slots[at].item, 1), sent(at)
+        slot = table.slots[at]
+        start = request.starts[slot.item]
+        yield Span(start, start + slot.size), sent(at)
 
 
 def _sent(dialect: Dialect, slot: Slot, raw: bytes) -> bytes:
-    """An item with its stubs, written once and kept."""
-    if slot.sent is None:
-        stubs = {page.key: page.stub for page in slot.pages if page.stub}
-        if not stubs:
-            return raw  # not kept: it is the client's own
-        slot.sent = stubbed(raw, dialect.sites(raw), stubs)
+    """An item with its stubs, written once and kept; one without any is the client's own."""
+    stubs = {page.key: page.stub for page in slot.pages if page.stub}
+    if not stubs:
+        return raw
+    slot.sent = stubbed(raw, dialect.sites(raw), stubs)
     return slot.sent
 
 

@@ -116,6 +116,7 @@ class Table:
     prompt: int = 0
     reported: tuple[int, int] | None = None
     last_end: int = -1
+    unmarked: int = 0
     known: dict[str, Page] = field(default_factory=dict)
     shown: dict[str, Source] = field(default_factory=dict)
     _news: list[str] = field(default_factory=list)
@@ -149,7 +150,7 @@ class Table:
                 self._quotes.forget(name)
             self.known = here
         self.digests, self.norms = list(items.digests), list(items.norms)
-        gained = sum(page.tokens - tokens_of(len(page.stub)) for page in self.pages if page.stub)
+        gained = sum([page.gain for page in self.pages if page.stub])
         self.prompt = max(0, tokens_of(size) - gained)
         self.account.read += gained if attempt == 1 else 0
 
@@ -165,7 +166,7 @@ class Table:
             page = self.known.get(one.page)
             if page is None or page.key != one.key:
                 continue
-            page.stub = one.stub
+            page.stub, page.stub_tokens = one.stub, tokens_of(len(one.stub))
             self.slots[page.slot].sent = None
             self.changed.add(page.slot)
             self.shown[page.handle] = Source(bytes.fromhex(one.message), one.key)
@@ -240,6 +241,7 @@ class Table:
         gone = [page for slot in self.slots[first:] for page in slot.pages]
         for page in gone:
             self._counts[page.handle] -= 1
+        self.unmarked = min(self.unmarked, keep)
         del self.slots[first:], self.pages[len(self.pages) - len(gone) :]
         self.changed = {slot for slot in self.changed if slot < first}
         return keep

@@ -208,7 +208,7 @@ class Driver:
         wiring = Wiring(self._upstream, journal, pager, lambda: self._now(entry.incoming.headers))
         legs = Legs(wiring, entry, paged, body, scope, send)
         room = paged.terms.window - paged.terms.reserve
-        if tokens_of(len(paged.request.body)) > room * WORTH_COUNTING:
+        if paged.outgoing is not None and tokens_of(paged.outgoing.size) > room * WORTH_COUNTING:
             legs.near_limit = True
             await legs.fit(await counting or 0)
         return legs

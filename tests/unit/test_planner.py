@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.dialects import load
-from pager.page import STUB_TOKENS
+from pager.page import STUB_TOKENS, tokens_of
 from pager.planner import Plan, Terms, binds_thinking, propose, rescue, view
 from pager.policy import Decision, PageView, Prices
 from pager.splice import Leg, Part
@@ -317,7 +317,7 @@ def test_a_proposal_that_breaks_a_rule_is_rejected_whole(wanted, rule):
     branch = later(*READ_A, *READ_C, *small)
     branch.evict(C)
     branch.send(*READ_A, *READ_C, *small, *ON * 2, *READ_B)
-    branch.table.known[name("d" * 700)].size = AS_A_STUB
+    branch.table.known[name("d" * 700)].tokens = tokens_of(AS_A_STUB)
     assert proposed(branch, *wanted) == Plan(reason="because", rejected=rule)
 
 
@@ -390,7 +390,7 @@ def test_a_rescue_is_priced_like_any_other_repack():
 def test_a_rescue_leaves_alone_what_is_evicted_or_no_larger_than_its_stub():
     branch = later(*READ_A, *READ_B)
     branch.evict(A)
-    branch.table.known[name(B)].size = AS_A_STUB
+    branch.table.known[name(B)].tokens = tokens_of(AS_A_STUB)
     plan, gone = rescued(branch, 5_000)
     assert gone == []
     assert plan == Plan("rescue", "5000 tokens too many for a window of 10000; 0 pages go and free 0")
