@@ -13,9 +13,10 @@ from typing import cast
 from benchmarks._session import KEY, Session
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_REQUEST = re.compile(rb"\r\nx-request-id: *req_(\d+)", re.IGNORECASE)
 _STAMP = re.compile(rb"t=(\d+); ")
 _END = b"\r\n0\r\n\r\n"
-_PATH = "/v1/chat/completions"
+_EVENT = b"\ndata: "
 
 
 class CallFailed(Exception):
@@ -24,11 +25,16 @@ class CallFailed(Exception):
 
 @dataclass(slots=True)
 class Reply:
-    """One answer: when its parts came, in seconds from the call; ``lags`` are nanoseconds from writing to reading."""
+    """One answer: when its parts came, in seconds from the call; ``lags`` are nanoseconds from writing to reading.
+
+    ``first`` is when the first event of a stream came; a body in one piece has none. ``upstream`` are the bytes of the
+    request as the upstream got it, where it tells.
+    """
 
     first: float = 0.0
     total: float = 0.0
     size: int = 0
+    upstream: int = 0
     lags: list[int] = field(default_factory=list)
 
 
@@ -37,10 +43,10 @@ class Connection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, path: str) -> None:
         """A connection that is yet to be made."""
         self._head = (
-            f"POST {_PATH} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
+            f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
             f"accept: */*\r\nauthorization: Bearer {KEY}\r\nuser-agent: OpenAI/Python 3.0\r\ncontent-length: "
         ).encode()
         self._reply = Reply()
@@ -49,9 +55,9 @@ class Connection(asyncio.Protocol):
         self._missing: int | None = None
 
     @classmethod
-    async def open(cls, port: int) -> "Connection":
-        """A connection to the server on this port."""
-        _, made = await asyncio.get_running_loop().create_connection(lambda: cls(port), "127.0.0.1", port)
+    async def open(cls, port: int, path: str) -> "Connection":
+        """A connection to the server on this port, for calls to this path."""
+        _, made = await asyncio.get_running_loop().create_connection(lambda: cls(port, path), "127.0.0.1", port)
         return made
 
     async def call(self, body: bytes) -> Reply:
@@ -81,7 +87,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """More of the answer."""
         reply = self._reply
-        if not reply.first:
+        if not reply.first and _EVENT in data:
             reply.first = time.perf_counter()
         reply.size += len(data)
         if b"t=" in data:
@@ -111,6 +117,8 @@ class Connection(asyncio.Protocol):
     def _open(self, head: bytes) -> None:
         if not head.startswith(b"HTTP/1.1 200"):
             self._fail(head.decode("latin-1"))
+        request = _REQUEST.search(head)
+        self._reply.upstream = int(request[1]) if request else 0
         length = _LENGTH.search(head)
         self._missing = int(length[1]) if length else None
 
@@ -119,11 +127,11 @@ class Connection(asyncio.Protocol):
             self._waiting.set_exception(CallFailed(why))
 
 
-async def play(port: int, session: Session, calls: int) -> list[Reply]:
-    """Play an agent: one call after the other, each the one before plus two messages."""
-    connection = await Connection.open(port)
+async def play(port: int, session: Session, calls: int, added: int = 300) -> list[Reply]:
+    """Play an agent: one call after the other, each the one before plus two messages, ``added`` bytes of results."""
+    connection = await Connection.open(port, session.path)
     try:
-        return [await connection.call(session.grow()) for _ in range(calls)]
+        return [await connection.call(session.grow(added)) for _ in range(calls)]
     finally:
         connection.close()
 
@@ -134,7 +142,7 @@ async def rate(port: int, sessions: Sequence[Session], seconds: float) -> float:
     deadline = time.perf_counter() + seconds
 
     async def agent(session: Session) -> None:
-        connection = await Connection.open(port)
+        connection = await Connection.open(port, session.path)
         while time.perf_counter() < deadline:
             await connection.call(session.grow())
             ends.append(time.perf_counter())
@@ -148,9 +156,10 @@ async def rate(port: int, sessions: Sequence[Session], seconds: float) -> float:
     return (len(inside) - 1) / (inside[-1] - inside[0])
 
 
-async def burst(port: int, bodies: Sequence[bytes]) -> list[Reply]:
-    """All calls at once, each on its own connection."""
-    connections = [await Connection.open(port) for _ in bodies]
+async def burst(port: int, sessions: Sequence[Session]) -> list[Reply]:
+    """One call of each session, all at once, each on its own connection."""
+    bodies = [session.body() for session in sessions]
+    connections = [await Connection.open(port, session.path) for session in sessions]
     try:
         pairs = zip(connections, bodies, strict=True)
         return await asyncio.gather(*(connection.call(body) for connection, body in pairs))

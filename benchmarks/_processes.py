@@ -120,8 +120,8 @@ def bare(port: int, upstream_port: int) -> list[str]:
     return [sys.executable, "-m", "benchmarks._bare", str(port), f"http://127.0.0.1:{upstream_port}"]
 
 
-def ctxpager(port: int, upstream_port: int, data: Path) -> list[str]:
+def ctxpager(port: int, upstream_port: int, data: Path, policy: str = "keep_all") -> list[str]:
     """The command of ctxpager as a user starts it."""
     program = str(Path(sys.executable).with_name("ctxpager"))
     address = f"http://127.0.0.1:{upstream_port}/v1"
-    return [program, "serve", f"--port={port}", f"--upstream={address}", f"--data-dir={data}", "--policy=keep_all"]
+    return [program, "serve", f"--port={port}", f"--upstream={address}", f"--data-dir={data}", f"--policy={policy}"]

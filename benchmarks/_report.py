@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import orjson
@@ -10,8 +10,14 @@ from rich.table import Table
 
 from benchmarks._bench import Row
 from benchmarks._growth import Growth
+from benchmarks._paging import SERVERS as PAGING_SERVERS
 
-_SERVERS = ("direct", "bare", "litellm", "ctxpager")
+SERVERS = {"direct": "direct", "bare": "bare", "litellm": "LiteLLM", "ctxpager": "ctxpager"}
+"""The columns of what all servers are measured by: their names as targets, and in the table."""
+
+POLICIES = {name: name for name in PAGING_SERVERS}
+"""The columns of what paging is measured by."""
+
 _MARKS = {True: "yes", False: "NO", None: ""}
 
 
@@ -37,14 +43,14 @@ class Grid:
         return "\n".join(f"| {' | '.join(cells)} |" for cells in (self.columns, rule, *self.lines)) + "\n"
 
 
-def verdicts(rows: Sequence[Row]) -> Grid:
+def verdicts(rows: Sequence[Row], servers: Mapping[str, str]) -> Grid:
     """One line a measurement, with the demand and whether it is met."""
-    columns = ("what", "unit", "direct", "bare", "LiteLLM", "ctxpager", "ratio", "demand", "met")
-    return Grid(columns, [_line(row) for row in rows])
+    columns = ("what", "unit", *servers.values(), "ratio", "demand", "met")
+    return Grid(columns, [_line(row, servers) for row in rows])
 
 
-def _line(row: Row) -> list[str]:
-    values = [figure(row.values.get(name)) for name in _SERVERS]
+def _line(row: Row, servers: Iterable[str]) -> list[str]:
+    values = [figure(row.values.get(name)) for name in servers]
     return [row.what, row.unit, *values, _ratio(row), _demand(row), _MARKS[row.ok]]
 
 
@@ -96,7 +102,8 @@ def machine(litellm: str) -> str:
     )
 
 
-def as_json(rows: Sequence[Row], found: Sequence[Growth]) -> bytes:
+def as_json(rows: Sequence[Row], paged: Sequence[Row], found: Sequence[Growth]) -> bytes:
     """All figures, unrounded."""
-    figures = {"rows": [{**asdict(row), "ok": row.ok} for row in rows], "growth": [asdict(at) for at in found]}
-    return orjson.dumps(figures, option=orjson.OPT_INDENT_2)
+    told = {"rows": rows, "paging": paged}
+    figures = {key: [{**asdict(row), "ok": row.ok} for row in value] for key, value in told.items()}
+    return orjson.dumps({**figures, "growth": [asdict(at) for at in found]}, option=orjson.OPT_INDENT_2)

@@ -78,7 +78,7 @@ def _burst(target: Target) -> tuple[float, float, float]:
     settle(target)
     before = target.rss()
     target.forget_peak()
-    uvloop.run(burst(target.port, [Session(f"burst{at}", mode="slow", size=1_000_000).body() for at in range(_BURST)]))
+    uvloop.run(burst(target.port, [Session(f"burst{at}", mode="slow", size=1_000_000) for at in range(_BURST)]))
     settle(target)
     time.sleep(1)
     return before / _MB, target.peak() / _MB, target.rss() / _MB

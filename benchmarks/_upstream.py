@@ -1,65 +1,132 @@
 """A fixed, fast model server: what it answers was made before the first request came.
 
-The request's ``user`` field says which answer: ``bench-json`` one body; ``bench-sse`` a stream of 100 events, each
-written by itself as fast as they go; ``bench-paced`` a stream of 60 events, one each 5 ms, with the monotonic time of
-its writing inside; ``bench-slow`` a body after two seconds, so that many calls are open at once.
+The path says in which wire format, and a field of the request which answer: ``bench-json`` one body; ``bench-sse`` a
+stream of 100 events, each written by itself as fast as they go; ``bench-paced`` a stream of 60 events, one each 5 ms,
+with the monotonic time of its writing inside; ``bench-long`` such a stream of 1,000 events, one each ms; ``bench-slow``
+a body after two seconds, so that many calls are open at once. The id of an answer in one piece tells the size of its
+request.
 """
 
 import asyncio
 import sys
 import time
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 import orjson
 import uvloop
 
 EVENTS = 100
-PACED_EVENTS = 60
-PACE = 0.005
+PACES = {b"paced": (60, 0.005), b"long": (1_000, 0.001)}
 SLOW = 2.0
 _MARK = b'"bench-'
-_HEAD = b"HTTP/1.1 200 OK\r\nx-request-id: req_bench\r\n"
+_ID = b"req_bench"
+_HEAD = b"HTTP/1.1 200 OK\r\nx-request-id: %b\r\n" % _ID
+_STREAM_HEAD = _HEAD + b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _LAST = b"0\r\n\r\n"
+_TEXT = "The test fails because the buffer is closed too early. " * 12
 
 
-def _whole() -> bytes:
-    message = {"role": "assistant", "content": "The test fails because the buffer is closed too early. " * 12}
-    usage = {"prompt_tokens": 50_000, "completion_tokens": 150, "total_tokens": 50_150}
-    answer = {
-        "id": "chatcmpl-bench",
-        "object": "chat.completion",
-        "created": 1_760_000_000,
-        "model": "gpt-4o",
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        "usage": usage,
-    }
+def _whole(answer: dict[str, Any]) -> bytes:
     body = orjson.dumps(answer)
     return _HEAD + b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-
-
-def _event(delta: dict[str, str], finish: str | None = None) -> bytes:
-    chunk = {
-        "id": "chatcmpl-bench",
-        "object": "chat.completion.chunk",
-        "created": 1_760_000_000,
-        "model": "gpt-4o",
-        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
-    }
-    return _framed(b"data: " + orjson.dumps(chunk) + b"\n\n")
 
 
 def _framed(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-_WHOLE = _whole()
-_STREAM_HEAD = _HEAD + b"content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-_END = [_event({}, "stop"), _framed(b"data: [DONE]\n\n"), _LAST]
-_STREAM = [
-    _STREAM_HEAD + _event({"role": "assistant", "content": ""}),
-    *(_event({"content": f" word{at}"}) for at in range(EVENTS - 3)),
-    *_END,
-]
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Answers of Chat Completions."""
+
+    def whole(self) -> bytes:
+        """An answer in one piece."""
+        usage = {"prompt_tokens": 50_000, "completion_tokens": 150, "total_tokens": 50_150}
+        choice = {"index": 0, "message": {"role": "assistant", "content": _TEXT}, "finish_reason": "stop"}
+        return _whole({**_COMPLETION, "object": "chat.completion", "choices": [choice], "usage": usage})
+
+    def opening(self) -> list[bytes]:
+        """The events before the text."""
+        return [_chunk({"role": "assistant", "content": ""})]
+
+    def text(self, said: str) -> bytes:
+        """An event with a piece of text."""
+        return _chunk({"content": said})
+
+    def end(self) -> list[bytes]:
+        """The events after the text."""
+        return [_chunk({}, "stop"), _framed(b"data: [DONE]\n\n")]
+
+
+_COMPLETION = {"id": "chatcmpl-bench", "created": 1_760_000_000, "model": "gpt-4o"}
+
+
+def _chunk(delta: dict[str, str], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    chunk = {**_COMPLETION, "object": "chat.completion.chunk", "choices": [choice]}
+    return _framed(b"data: " + orjson.dumps(chunk) + b"\n\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Answers of Anthropic Messages."""
+
+    def whole(self) -> bytes:
+        """An answer in one piece."""
+        return _whole(_message([{"type": "text", "text": _TEXT}], "end_turn"))
+
+    def opening(self) -> list[bytes]:
+        """The events before the text."""
+        block = {"type": "text", "text": ""}
+        return [
+            _event("message_start", message=_message([], None)),
+            _event("content_block_start", index=0, content_block=block),
+        ]
+
+    def text(self, said: str) -> bytes:
+        """An event with a piece of text."""
+        return _event("content_block_delta", index=0, delta={"type": "text_delta", "text": said})
+
+    def end(self) -> list[bytes]:
+        """The events after the text."""
+        delta = {"stop_reason": "end_turn", "stop_sequence": None}
+        return [
+            _event("content_block_stop", index=0),
+            _event("message_delta", delta=delta, usage={"output_tokens": 150}),
+            _event("message_stop"),
+        ]
+
+
+def _message(content: list[dict[str, str]], stop: str | None) -> dict[str, Any]:
+    said = {"id": "msg_bench", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": content}
+    usage = {"input_tokens": 50_000, "output_tokens": 150}
+    return {**said, "stop_reason": stop, "stop_sequence": None, "usage": usage}
+
+
+def _event(name: str, **fields: object) -> bytes:
+    return _framed(b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps({"type": name, **fields})))
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What is sent in one wire format."""
+
+    wire: Chat | Messages
+    whole: bytes
+    begun: bytes
+    stream: list[bytes]
+
+    @classmethod
+    def of(cls, wire: Chat | Messages) -> "Answers":
+        """The answers, made beforehand."""
+        first, *more = wire.opening()
+        texts = [wire.text(f" word{at}") for at in range(EVENTS - 1 - len(more) - len(wire.end()))]
+        stream = [_STREAM_HEAD + first, *more, *texts, *wire.end(), _LAST]
+        return cls(wire, wire.whole(), b"".join([_STREAM_HEAD, first, *more]), stream)
+
+
+_ANSWERS = {b"/v1/chat/completions": Answers.of(Chat()), b"/v1/messages": Answers.of(Messages())}
 
 
 class Upstream(asyncio.Protocol):
@@ -94,29 +161,32 @@ class Upstream(asyncio.Protocol):
             self._parts.clear()
 
     def _answer(self, request: bytes) -> None:
-        at = request.find(_MARK) + len(_MARK)
+        answers = _ANSWERS[request[:100].split(b" ")[1]]
+        at = request.rfind(_MARK) + len(_MARK)
         mode = request[at : request.find(b'"', at)]
         loop = asyncio.get_running_loop()
         if mode == b"sse":
-            self._stream(0)
-        elif mode == b"paced":
-            self._write(_STREAM_HEAD)
-            loop.call_later(PACE, self._paced, 0)
+            self._stream(answers.stream, 0)
+        elif mode in PACES:
+            self._write(answers.begun)
+            events, pace = PACES[mode]
+            loop.call_later(pace, self._paced, answers.wire, events, pace)
         else:
-            loop.call_later(SLOW if mode == b"slow" else 0, self._write, _WHOLE)
+            answer = answers.whole.replace(_ID, b"req_%d" % len(request), 1)
+            loop.call_later(SLOW if mode == b"slow" else 0, self._write, answer)
 
-    def _stream(self, at: int) -> None:
-        self._write(_STREAM[at])
-        if at + 1 < len(_STREAM):
+    def _stream(self, stream: list[bytes], at: int) -> None:
+        self._write(stream[at])
+        if at + 1 < len(stream):
             # One write an iteration of the loop: uvloop would send what is written in one as one packet.
-            asyncio.get_running_loop().call_soon(self._stream, at + 1)
+            asyncio.get_running_loop().call_soon(self._stream, stream, at + 1)
 
-    def _paced(self, at: int) -> None:
-        if at == PACED_EVENTS:
-            self._write(b"".join(_END))
+    def _paced(self, wire: Chat | Messages, left: int, pace: float) -> None:
+        if not left:
+            self._write(b"".join([*wire.end(), _LAST]))
             return
-        self._write(_event({"content": f"t={time.monotonic_ns()}; "}))
-        asyncio.get_running_loop().call_later(PACE, self._paced, at + 1)
+        self._write(wire.text(f"t={time.monotonic_ns()}; "))
+        asyncio.get_running_loop().call_later(pace, self._paced, wire, left - 1, pace)
 
     def _write(self, data: bytes) -> None:
         if not self.transport.is_closing():

@@ -9,15 +9,18 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from rich.console import Console
 
 from benchmarks import _litellm, _report
 from benchmarks._bench import Bench, Row, standing
 from benchmarks._growth import Growth, growth, verdict
+from benchmarks._paging import paging
 from benchmarks._shape import durable, memory, startup
 from benchmarks._speed import calls, lag, throughput
 
+_T = TypeVar("_T")
 _MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "calls": calls,
     "rate": throughput,
@@ -25,7 +28,15 @@ _MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
     "startup": startup,
     "memory": memory,
 }
-_NAMES = ["append", *_MEASURES, "growth"]
+_NAMES = ["append", *_MEASURES, "paging", "growth"]
+
+
+class Figures(NamedTuple):
+    """What was measured: on all servers, under two policies, and at several lengths of the history."""
+
+    rows: list[Row]
+    paged: list[Row]
+    grown: list[Growth]
 
 
 def main() -> int:
@@ -37,10 +48,10 @@ def main() -> int:
         # Before the servers stand: idle ones wake now and then, and two threads that wake each other would wait for it.
         alone = durable(Path(folder), quick=options.quick) if "append" in options.only else []
         with standing(Path(folder), litellm=options.litellm, quick=options.quick) as bench:
-            rows, grown = _measure(bench, options.only)
-    rows = [*alone, *rows]
-    _print(rows, grown, options)
-    missed = [row.what for row in rows if row.ok is False]
+            found = _measure(bench, options.only)
+    found = found._replace(rows=alone + found.rows)
+    _print(found, options)
+    missed = [row.what for row in found.rows + found.paged if row.ok is False]
     if missed:
         print(f"not met: {'; '.join(missed)}")
     return 1 if missed and not options.quick else 0
@@ -64,30 +75,38 @@ def _names(text: str) -> list[str]:
     return chosen
 
 
-def _measure(bench: Bench, chosen: list[str]) -> tuple[list[Row], list[Growth]]:
+def _measure(bench: Bench, chosen: list[str]) -> Figures:
     rows: list[Row] = []
     for name, measure in _MEASURES.items():
-        if name in chosen:
-            print(f"measuring {name}", file=sys.stderr)
-            rows += measure(bench)
-    if "growth" not in chosen:
-        return rows, []
-    print("measuring growth", file=sys.stderr)
-    grown = growth(bench)
-    return [*rows, *verdict(grown)], grown
+        rows += _measured(name, measure, bench, chosen)
+    paged = _measured("paging", paging, bench, chosen)
+    grown = _measured("growth", growth, bench, chosen)
+    return Figures(rows + (verdict(grown) if grown else []), paged, grown)
 
 
-def _print(rows: list[Row], grown: list[Growth], options: argparse.Namespace) -> None:
+def _measured(name: str, measure: Callable[[Bench], list[_T]], bench: Bench, chosen: list[str]) -> list[_T]:
+    if name not in chosen:
+        return []
+    print(f"measuring {name}", file=sys.stderr)
+    return measure(bench)
+
+
+def _print(found: Figures, options: argparse.Namespace) -> None:
     # Where the output is no terminal nothing may be cut off to fit one.
     console = Console(width=None if sys.stdout.isatty() else 160)
-    for grid in (_report.verdicts(rows), _report.growths(grown)):
+    grids = (
+        _report.verdicts(found.rows, _report.SERVERS),
+        _report.verdicts(found.paged, _report.POLICIES),
+        _report.growths(found.grown),
+    )
+    for grid in grids:
         if grid.lines and options.markdown:
             print(grid.markdown())
         elif grid.lines:
             console.print(grid.drawn())
     print(_report.machine(_litellm.version() if options.litellm else ""))
     if options.json:
-        options.json.write_bytes(_report.as_json(rows, grown))
+        options.json.write_bytes(_report.as_json(*found))
 
 
 if __name__ == "__main__":
