@@ -190,9 +190,9 @@ class Settings(_Part):
     policy: Annotated[
         Name, Words("the name of a policy, path/to/file.py:ClassName or an installed package.module:ClassName")
     ] = Field(
-        default="keep_all",
-        description="Which policy proposes what to evict. keep_all evicts nothing, so that requests go out as they "
-        "came.",
+        default="cost_aware",
+        description="Which policy proposes what to evict. cost_aware evicts only what pays under the prices in force; "
+        "under keep_all every request goes out as it came.",
     )
     prices: Annotated[str, Words('"", "anthropic", "openai", "none" or the path of a price file')] = Field(
         default="",

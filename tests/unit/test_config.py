@@ -108,7 +108,12 @@ def test_without_any_layer_every_setting_has_its_default(tmp_path):
 
 def test_the_defaults_are_those_that_users_were_told(tmp_path):
     settings = load({}, cwd=tmp_path, env={}, config_dir=tmp_path).settings
-    assert (settings.host, settings.port, settings.store, settings.policy) == ("127.0.0.1", 8787, "sqlite", "keep_all")
+    assert (settings.host, settings.port, settings.store, settings.policy) == (
+        "127.0.0.1",
+        8787,
+        "sqlite",
+        "cost_aware",
+    )
     assert settings.data_dir.name == "ctxpager"
     assert settings.upstream.chat == settings.upstream.responses == "https://api.openai.com/v1"
     assert settings.upstream.messages == "https://api.anthropic.com/v1"

@@ -671,8 +671,8 @@ def test_page_tables_read_again_from_the_log_are_the_live_ones(name, steps, habi
 
 
 def decisive(table):
-    """All of a table that what goes upstream, now or later, can depend on; its indexes aside."""
-    apart = {"read", "expand", "slots", "hidden"}
+    """All of a table that what goes upstream, now or later, can depend on; its indexes and memos aside."""
+    apart = {"read", "expand", "slots", "hidden", "unmarked"}
     told = {one.name: getattr(table, one.name) for one in fields(table) if one.name not in apart and one.name[0] != "_"}
     slots = [(slot.digest, slot.item, slot.raw, slot.size, slot.reasoning, slot.pages) for slot in table.slots]
     hidden = {place: (kept.before, msgspec.json.encode(kept.legs)) for place, kept in table.hidden.items()}
