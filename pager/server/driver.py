@@ -286,8 +286,6 @@ class Driver:
         self._journal.answer(entry, answer, outcome, estimate)
         if entry.paged is not None:
             entry.paged.table.catch_up()
-        if outcome.sent and entry.paged is not None and not entry.paged.full:
-            return  # what was counted is not what was sent
         if counted:
             self._learn(entry, answer, estimate)
         else:
@@ -301,7 +299,10 @@ class Driver:
         journal.counted(entry, estimate, at)
 
     def _learn(self, entry: Entry, answer: Answer, estimate: int) -> None:
-        if answer.usage is not None:
+        """Learn from what the provider reported, unless what was counted is not what was sent."""
+        paged = entry.paged
+        is_whole = paged is None or paged.full or paged.untouched or not paged.table.shown
+        if answer.usage is not None and is_whole:
             self.estimates.observe(entry.incoming.request.model, estimate, answer.usage.input)
 
     def _task(self, step: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T | None]":

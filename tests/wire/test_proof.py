@@ -1,5 +1,7 @@
 """What went upstream, rebuilt from the log alone, is what the upstream received."""
 
+from contextlib import closing
+
 import openai
 import pytest
 from anthropic import Anthropic
@@ -7,7 +9,7 @@ from anthropic import Anthropic
 from instrumentation.outgoing import Where, outgoing
 from pager import dialects
 from pager.errors import StoreCorrupt
-from pager.events import AnswerFinished, LegFinished, Repacked
+from pager.events import AnswerFinished, LegFinished, PromptCounted, Repacked
 from pager.scripted import Call, PageIn, Say, Script
 from pager.stores import open_store
 
@@ -15,8 +17,8 @@ TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type"
 CALLS = 8
 
 
-def text(number):
-    return "\n".join(f"line {line} of result {number}: {number * line}" for line in range(90))
+def text(number, lines=90):
+    return "\n".join(f"line {line} of result {number}: {number * line}" for line in range(lines))
 
 
 def script():
@@ -25,14 +27,14 @@ def script():
     return Script([*answers, PageIn(Say("done"), times=2)])
 
 
-def chat(url):
+def chat(url, lines=90):
     client = openai.OpenAI(base_url=url, api_key="k", max_retries=0)
     messages = [{"role": "user", "content": "Read them all."}]
     for number in range(CALLS + 1):
         answer = client.chat.completions.create(model="scripted-1", messages=messages, tools=TOOLS).choices[0].message
         messages.append(answer.model_dump(exclude_none=True))
         for call in answer.tool_calls or []:
-            messages.append({"role": "tool", "tool_call_id": call.id, "content": text(number)})
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": text(number, lines)})
     return answer.content
 
 
@@ -52,6 +54,19 @@ def messages(url):
         ]
         said.append({"role": "user", "content": results})
     return answer.content[0].text
+
+
+def test_the_prompt_of_every_call_is_counted_paged_or_not(start_proxy, scripted):
+    answers = [Say(calls=[Call("read", {"number": number})]) for number in range(CALLS)]
+    scripted.play(Script([*answers, Say("done")]))
+    with start_proxy("--policy", "fifo_age", "--paging-policy-options", "{ age = 2 }") as proxy:
+        assert chat(proxy.url, lines=1_100) == "done"
+    with closing(open_store("sqlite", proxy.data_dir)) as store:
+        log = [row.event for row in store.events()]
+    counted = {event.call for event in log if isinstance(event, PromptCounted) and event.estimate}
+    at_once = {event.call for event in log if isinstance(event, AnswerFinished) and event.estimate}
+    assert counted | at_once == set(range(1, CALLS + 2))
+    assert any(event.sent for event in log if isinstance(event, AnswerFinished) and event.call in counted)
 
 
 @pytest.mark.parametrize("play", [chat, messages], ids=["chat", "messages"])
