@@ -17,7 +17,7 @@ from pager.lineage import Placement, Session
 from pager.model import Request
 from pager.models import Table as Models
 from pager.page import STUB_TOKENS, Page
-from pager.page_in import name_for
+from pager.page_in import NAME, name_for
 from pager.planner import Plan, Terms
 from pager.policy import Policy
 from pager.render import Outgoing, marked, render
@@ -178,14 +178,17 @@ class Pager:
             paged.events.append(Bypassed("decision_rejected", plan.rejected, where[0], where[1]))
         if plan.pages:
             self._repack(paged, where, plan)
-        elif table.tool and table.tool in carrier.names:  # the client has a tool of that name now
+        elif table.tool and table.tool in carrier.names:
             self._repack(paged, where, Plan("client", "the client now has a tool of the added tool's name"))
+        elif table.changed and not table.tool:
+            self._repack(paged, where, Plan("rescue", "a call that could not carry the tool was evicted before"))
 
     def _repack(self, paged: Paged, where: tuple[int, int, int], plan: Plan) -> Repacked:
         table = paged.table
-        taken = paged.carrier.names if paged.carrier else frozenset()
-        tool = table.tool if table.tool and table.tool not in taken else name_for(taken)
-        gone = [table.evicted(page, self._stub(paged, page, tool)) for page in plan.pages]
+        tool = table.tool
+        if paged.carrier is not None and (not tool or tool in paged.carrier.names):
+            tool = name_for(paged.carrier.names)
+        gone = [table.evicted(page, self._stub(paged, page, tool or NAME)) for page in plan.pages]
         for page in plan.pages:
             slot = table.slots[page.slot]
             if slot.raw is not None:

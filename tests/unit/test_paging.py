@@ -449,11 +449,12 @@ def test_a_request_in_full_that_does_not_fit_is_evicted_even_without_the_tool():
     talk = Talk()
     talk.send(body(*START, tool_choice="none"))
     event = talk.pager.rescue(talk.paged, 0, 100)
-    assert event.tool == "page_in"
+    assert event.tool == ""
     assert talk.out["tools"] == tools("read")
     assert handle(A) in talk.out["messages"][2]["content"]
     talk.send(body(*START, *ON))
     assert talk.out["tools"][-1] == json.loads(definition("chat"))
+    assert [(repack.cause, repack.tool, repack.pages) for repack in talk.events] == [("rescue", "page_in", [])]
 
 
 def test_a_request_that_asked_for_its_own_bytes_is_evicted_if_it_does_not_fit():
