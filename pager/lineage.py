@@ -24,14 +24,13 @@ from typing import NamedTuple
 from pager.events import BranchOpened
 from pager.identity import Key
 from pager.model import Message, Request
-from pager.table import Table
+from pager.table import Table, common_length
 
 WINDOW = 64  # messages a call usually adds at the most; longer steps back are looked for only when these find nothing
 FORKS_COMPARED = 64  # newest branches that a history with no continuation is compared to
 ROOT = 4  # messages at the beginning by which a session is looked for first
 MANY = 64  # branches above which they are looked up by their marks instead of one by one
 NOWHERE = (-1, -1)
-_STRIDES = (256, 16, 1)
 
 
 @dataclass(frozen=True)
@@ -242,7 +241,7 @@ def _rewritten(session: Session, past: History) -> Branch | None:
     number, call = session.issued[newest]
     branch = session.branches[number]
     same = branch.newest_issuer == call and branch.family == past.family
-    return branch if same and _common(branch.norms, past.norms) <= past.last_mention(newest) else None
+    return branch if same and common_length(branch.norms, past.norms) <= past.last_mention(newest) else None
 
 
 def _open(session: Session, past: History) -> Placement:
@@ -277,7 +276,7 @@ def _forked(session: Session, past: History) -> tuple[Branch | None, int]:
 def _closest(session: Session, past: History) -> tuple[int, Branch | None]:
     """The branch that shares most of this history, the newest of several, and how many messages they share."""
     alike = [branch for branch in session.branches[-FORKS_COMPARED:] if branch.seed == past.seed]
-    shared = [(_common(branch.norms, past.norms), branch.number, branch) for branch in alike]
+    shared = [(common_length(branch.norms, past.norms), branch.number, branch) for branch in alike]
     common, _, branch = max(shared, key=lambda row: row[:2], default=(0, 0, None))
     return (common, branch) if common else (0, None)
 
@@ -291,15 +290,6 @@ def _reason(session: Session, past: History, parent: Branch | None) -> str:
     return "side" if len(session.branches) > 1 and (copied or not past.has_tools) else "root"
 
 
-def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
-    """How many elements two lists share at their beginning."""
-    at, shorter = 0, min(len(left), len(right))
-    for stride in _STRIDES:
-        while at + stride <= shorter and left[at : at + stride] == right[at : at + stride]:
-            at += stride
-    return at
-
-
 def shared_messages(branch: Branch, digests: Sequence[bytes]) -> int:
     """How many messages of the branch's latest request this request repeats byte for byte at its beginning."""
-    return _common(branch.raws, digests)
+    return common_length(branch.raws, digests)

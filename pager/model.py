@@ -82,6 +82,12 @@ class Request:
     server_state: str = ""
     follows: str = ""
 
+    @property
+    def outside(self) -> int:
+        """The bytes that stand before the first item and after the last."""
+        end = self.starts[-1] + len(self.items[-1]) if self.items else 0
+        return len(self.body) - (end - self.starts[0] if self.items else 0)
+
     def build(self) -> bytes:
         """The body, put together from its parts: the same bytes as came in."""
         if not self.items:

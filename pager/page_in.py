@@ -11,6 +11,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Any
 
+from pager.quotes import strings
 from pager.slices import LONGEST_PATTERN, WORK, Found, Range, Slice, cut, is_refused, lines_of, ranges_of, search, take
 from pager.stubs import HANDLE
 
@@ -163,7 +164,7 @@ def _question(arguments: str) -> _Question | str:
     if not isinstance(given, dict):
         given = {"pages": given}
     # Some models make up a name for the one parameter that matters.
-    texts = list(_strings(given.get("pages") or [given[key] for key in given if key not in {"lines", "search"}]))
+    texts = list(strings(given.get("pages") or [given[key] for key in given if key not in {"lines", "search"}]))
     handles = tuple(dict.fromkeys(handle for text in texts for handle in HANDLE.findall(text)))
     if not handles:
         return f"No handle given. A handle is the pg_... at the beginning of a stub. Expected: {_EXAMPLE}."
@@ -172,19 +173,6 @@ def _question(arguments: str) -> _Question | str:
         return f"search is {len(pattern)} characters long, at most {LONGEST_PATTERN} are allowed: give a part of it."
     other = tuple(text for text in texts if not HANDLE.search(text))
     return _Question(handles, other, _spec_of(given.get("lines")), pattern)
-
-
-def _strings(value: object) -> Iterator[str]:
-    """The texts anywhere in a JSON value, in order; without recursion, for it may be deeper than the stack."""
-    left = [value]
-    while left:
-        item = left.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, list):
-            left += reversed(item)
-        elif isinstance(item, dict):
-            left += reversed(item.values())
 
 
 def _text_of(value: object) -> str:

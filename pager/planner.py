@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from pager.model import Request
 from pager.page import BYTES_A_TOKEN, GRACE, Page, tokens_of
 from pager.policy import Decision, PageView, Policy, Prices, View
 from pager.table import Table
 
 ROOM = 0.7
 """The share of the window that a rescue leaves filled, so that not every later call needs another one."""
+
+BETWEEN = 1
+"""Bytes between two items of a prompt."""
 
 # Models whose thinking is valid only behind the prompt it was thought behind; documented as "preserved thinking".
 _BINDS_THINKING = re.compile(r"claude-[a-z]+-(?:5[-.][1-9]|[6-9]|\d\d)")
@@ -62,23 +64,20 @@ class Outlook(NamedTuple):
     total: int
 
 
-def outlook(table: Table, request: Request) -> Outlook:
-    """The prompt of a branch's latest call as it would go out now, by the sizes of its parts."""
-    between = len(request.separator or b",")
-    end = request.starts[-1] + len(request.items[-1])
-    outside = len(request.body) - (end - request.starts[0])
-    places = list(accumulate((slot.size + between for slot in table.slots), initial=outside))
+def outlook(table: Table, outside: int) -> Outlook:
+    """The prompt of a branch's latest call as it would go out now: so many bytes outside of its items, and those."""
+    places = list(accumulate((slot.size + BETWEEN for slot in table.slots), initial=outside))
     before, gained = [], 0
     for page in table.pages:
         before.append(max(0, round(places[page.slot] / BYTES_A_TOKEN) - gained))
         if page.stub:
             gained += page.tokens - page.stub_tokens
-    return Outlook(before, max(0, tokens_of(places[-1] - between) - gained))
+    return Outlook(before, max(0, tokens_of(places[-1]) - gained))
 
 
-def view(table: Table, request: Request, terms: Terms) -> View:
+def view(table: Table, outside: int, terms: Terms) -> View:
     """What a policy sees of the branch at its latest call."""
-    prospect = outlook(table, request)
+    prospect = outlook(table, outside)
     call, warm = table.call, _is_warm(table, terms)
     protected_to = _bound_to(table) if terms.bound else -1
     made = Counter([page.tool for page in table.pages])
@@ -131,9 +130,9 @@ def _account(table: Table, terms: Terms) -> dict[str, Any]:
     }
 
 
-def propose(policy: Policy, table: Table, request: Request, terms: Terms) -> Plan:
+def propose(policy: Policy, table: Table, outside: int, terms: Terms) -> Plan:
     """What the policy wants to go, if the rules allow it."""
-    seen = view(table, request, terms)
+    seen = view(table, outside, terms)
     decision = policy.choose(seen)
     if not decision.evict:
         return Plan(reason=decision.reason)
@@ -145,9 +144,9 @@ def propose(policy: Policy, table: Table, request: Request, terms: Terms) -> Pla
     return _priced("policy", decision.reason, chosen, table, seen)
 
 
-def rescue(table: Table, request: Request, terms: Terms, excess: int) -> Plan:
+def rescue(table: Table, outside: int, terms: Terms, excess: int) -> Plan:
     """Pages that free ``excess`` tokens, or all there are: dead ones first, then the oldest, protected ones last."""
-    seen = view(table, request, terms)
+    seen = view(table, outside, terms)
     resident = [(page, one) for page, one in zip(table.pages, seen.pages, strict=True) if one.resident]
     resident.sort(key=lambda pair: (pair[1].pinned, not pair[0].superseded, pair[0].slot))
     gone, freed = [], 0

@@ -56,9 +56,22 @@ def said(arguments: str) -> str:
     In encoded arguments a line break is an escape, so that no line of them is a line of a page.
     """
     try:
-        return "\n".join(_strings(orjson.loads(arguments)))
+        return "\n".join(strings(orjson.loads(arguments)))
     except orjson.JSONDecodeError:
         return arguments
+
+
+def strings(value: object) -> Iterator[str]:
+    """The texts anywhere in a JSON value, in order; without recursion, for it may be deeper than the stack."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            left.extend(reversed(one.values()))
+        elif isinstance(one, list):
+            left.extend(reversed(one))
 
 
 class Index:
@@ -142,16 +155,3 @@ def _encoded(text: str) -> bytes:
 
 def _hash(sign: bytes) -> int:
     return int.from_bytes(blake2b(sign, digest_size=8).digest(), "little")
-
-
-def _strings(value: object) -> Iterator[str]:
-    """All texts in a decoded value, in order; without recursion, as values may be nested deeply."""
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, dict):
-            left.extend(reversed(one.values()))
-        elif isinstance(one, list):
-            left.extend(reversed(one))

@@ -134,13 +134,13 @@ class Table:
         if self.call and attempt == 1:
             self.gaps.append(self.idle)
         self.call, self.attempt, self.at = call, attempt, at
-        fresh_from = _common(self.norms, items.norms)
+        fresh_from = common_length(self.norms, items.norms)
         rewritten = ["client_rewrote_history"] if fresh_from < len(self.norms) else []
         self.facts, self._news = self._news + rewritten, []
         self._drop_legs(len(items.digests))
         self.last_end = len(self.slots) - 1
         repeated = set(self.norms[fresh_from:])  # by a client that writes its history anew: no news either
-        place = self._cut(_common(self.digests, items.digests))
+        place = self._cut(common_length(self.digests, items.digests))
         while place < len(items.digests):
             new = place >= fresh_from and items.norms[place] not in repeated
             place = self._take(place, items, new=new)
@@ -350,7 +350,7 @@ def _names(handle: str, count: int) -> list[str]:
     return [handle if number == 1 else f"{handle}@{number}" for number in range(1, count + 1)]
 
 
-def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
+def common_length(left: Sequence[bytes], right: Sequence[bytes]) -> int:
     """How many elements two lists share at their beginning."""
     shorter = min(len(left), len(right))
     if left[:shorter] == right[:shorter]:

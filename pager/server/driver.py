@@ -218,13 +218,8 @@ class Driver:
     ) -> Failure | None:
         """Relay a call with all its legs; where that fails by our fault, ``legs.failed`` says so."""
         legs.failed = True
-
-        async def run() -> None:
-            await legs.run(dialect, exchange)
-            legs.failed = False
-
-        note = partial(self._open, legs.entry)
-        done = await self._or_none(_told(self._relay.watched(dialect, Watch(receive), send, exchange, run())), note)
+        work = self._relay.watched(dialect, Watch(receive), send, exchange, legs.run(exchange))
+        done = await self._or_none(_told(work), partial(self._open, legs.entry))
         if done is None:
             return Failure("proxy", "splicing the answer failed")
         legs.failed = False

@@ -16,7 +16,7 @@ from itertools import islice
 
 from pager import sessions
 from pager.dialect import Dialect
-from pager.errors import StoreConflict, StoreCorrupt
+from pager.errors import StoreConflict
 from pager.events import Bypassed, Event, PromptCounted, encode
 from pager.identity import Key, session_key
 from pager.lineage import History, Placement, Session, continued, history, place, shared_messages
@@ -37,6 +37,7 @@ from pager.server.entries import (
 from pager.server.paging import Call, Paged, Pager, bypassed
 from pager.store import Batch, Store, moved_head
 from pager.table import Items
+from pager.tables import Tables
 
 BLOBS_REMEMBERED = 200_000
 MESSAGES_REMEMBERED = 100_000
@@ -64,8 +65,9 @@ class Journal:
         self._store = store
         self._pager = pager
         self._fail_open = fail_open or (lambda _: nullcontext())
+        self._tables = Tables(load_dialect, store.blob)
         if pager is not None:
-            pager.tables.fetch = store.blob
+            pager.tables = self._tables
         self._load_dialect = load_dialect
         self._registry = sessions.Registry(hot_sessions)
         self._seen = Seen(MESSAGES_REMEMBERED)
@@ -259,12 +261,13 @@ class Journal:
     def _failed(self, error: BaseException, batch: Batch) -> None:
         """Drop what memory knew of a session whose log has a gap now: it is read again from what the log has.
 
-        What became of a call is kept and written later; a call itself is not, as the calls after it build on it.
+        What became of a call is kept and written later. A call itself, or what was decided of it, is not: the calls
+        after it build on it, and whoever waits for it goes on without.
         """
         session = batch.session
         self._stored.clear()
         self.healthy = False
-        if batch.after is not None:
+        if batch.after is not None or batch.moves:
             self._registry.drop(session)
         elif len(self._backlog) < BACKLOG:
             self._backlog.append(batch)
@@ -297,14 +300,8 @@ class Journal:
                 rebuilt.unpaged = f"{type(error).__name__}: {error}"
 
             with self._fail_open(failed):
-                sessions.fold_tables(rebuilt, log, self._norms, self._pager.tables)
+                sessions.fold_tables(rebuilt, log, self._norms, self._tables)
         return rebuilt
 
     def _norms(self, dialect: str, digests: Sequence[bytes]) -> list[bytes]:
-        return self._seen.norms(self._load_dialect(dialect), digests, self._fetch)
-
-    def _fetch(self, digest: bytes) -> bytes:
-        blob = self._store.blob(digest)
-        if blob is None:
-            raise StoreCorrupt(f"the log refers to content {digest.hex()} that it does not hold; run `ctxpager check`")
-        return blob
+        return self._seen.norms(self._load_dialect(dialect), digests, self._tables.item)

@@ -19,7 +19,6 @@ import msgspec
 
 from pager import exchange as rules
 from pager import sessions
-from pager.dialect import Dialect
 from pager.errors import BadRequest, NotUnderstood
 from pager.events import Bypassed, LegFinished
 from pager.exchange import Next
@@ -33,7 +32,7 @@ from pager.server.entries import Entry, tokens
 from pager.server.journal import Journal
 from pager.server.opening import Opening
 from pager.server.paging import Paged, Pager
-from pager.server.relay import STATUSES, Exchange, Scope, Send, answer_of, back
+from pager.server.relay import STATUSES, Exchange, Scope, Send, address, answer_of, back
 from pager.server.upstream import Upstream, passed_on
 from pager.splice import Held, Splice
 
@@ -71,6 +70,7 @@ class Legs:
         self.entry = entry
         self.failed = False
         self._paged = paged
+        self._dialect = paged.dialect
         self._client = client
         self._scope = scope
         self._send = send
@@ -111,21 +111,19 @@ class Legs:
         """The bytes of what went out first, where that was not what the client sent."""
         return 0 if self._unmodified else replace(self._outgoing, more=()).size
 
-    async def run(self, dialect: Dialect, exchange: Exchange) -> None:
+    async def run(self, exchange: Exchange) -> None:
         """Go through all legs until the client has its answer."""
         carrier, tool = self._paged.carrier, self._paged.table.tool
         if carrier is not None and (tool or self.near_limit):
-            self._splice = dialect.splice(tool or name_for(carrier.names), self._imitates)
+            self._splice = self._dialect.splice(tool or name_for(carrier.names), self._imitates)
         more = True
         while more:
             exchange.begin_leg()
             begun = perf_counter()
-            sending = self._request(dialect)
-            response = (
-                await self._beating(dialect, sending.__aenter__()) if self._started else await sending.__aenter__()
-            )
+            sending = self._request()
+            response = await self._beating(sending.__aenter__()) if self._started else await sending.__aenter__()
             try:
-                more = await self._take(dialect, exchange, response, begun)
+                more = await self._take(exchange, response, begun)
             finally:
                 await sending.__aexit__(None, None, None)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -133,10 +131,9 @@ class Legs:
     def _imitates(self, arguments: str) -> bool:
         return self._wiring.pager.imitates(self._paged.table, arguments)
 
-    def _request(self, dialect: Dialect) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def _request(self) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         scope, upstream = self._scope, self._wiring.upstream
-        path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
-        url = upstream.url(dialect.name, path, query)
+        url = address(upstream, self._dialect, scope)
         own = [] if self._splice is None else [b"accept-encoding"]  # an answer that we read must not be compressed
         if not self._unmodified:
             own.append(b"content-encoding")  # nor is what we wrote
@@ -144,9 +141,9 @@ class Legs:
         if self._splice is not None:
             headers.append((b"accept-encoding", b"identity"))
         body = self._client if self._unmodified else self._outgoing.body()
-        return upstream.send(scope["method"], url, headers, body, dialect.name)
+        return upstream.send(scope["method"], url, headers, body, self._dialect.name)
 
-    async def _take(self, dialect: Dialect, exchange: Exchange, response: aiohttp.ClientResponse, begun: float) -> bool:
+    async def _take(self, exchange: Exchange, response: aiohttp.ClientResponse, begun: float) -> bool:
         """Take one response; whether another leg follows."""
         if response.status not in STATUSES:
             raise aiohttp.ClientPayloadError(f"it answered with the status {response.status}")
@@ -160,11 +157,11 @@ class Legs:
             return await self._pass_on(exchange, response)
         streamed = "text/event-stream" in response.headers.get("content-type", "")
         if streamed:
-            if await self._stream(dialect, exchange, response, self._splice):
+            if await self._stream(exchange, response, self._splice):
                 return True
         elif not await self._whole(exchange, response, self._splice):
             return False
-        return await self._ended(dialect, exchange, response, self._splice, begun)
+        return await self._ended(exchange, response, self._splice, begun)
 
     async def _fail(self, exchange: Exchange, response: aiohttp.ClientResponse) -> bool:
         """Pass an error on as it came; where the client's stream has begun, it becomes an event in it."""
@@ -187,37 +184,35 @@ class Legs:
             await self._out(chunk)
         return False
 
-    async def _stream(
-        self, dialect: Dialect, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice
-    ) -> bool:
+    async def _stream(self, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice) -> bool:
         """Pass a stream on as it comes, without what is held back; whether it was refused and another leg follows."""
         if not self._started:
             await self._start(exchange, response, _without_length(back(response)))
         opening = Opening()
-        async for chunk in self._chunks(dialect, response):
+        async for chunk in self._chunks(response):
             exchange.take(chunk)
             out = splice.feed(opening.feed(chunk))
             if out:
                 self._spoken = True
                 await self._out(out)
             elif perf_counter() - self._last_sent > self._wiring.beat:
-                await self._out(dialect.heartbeat)
+                await self._out(self._dialect.heartbeat)
             if opening.found is not None:
                 if await self._shorten(opening.found):
-                    self._go_on(dialect, splice)
+                    self._go_on(splice)
                     return True
                 await self._out(splice.feed(opening.release()))
         await self._out(splice.feed(opening.release()))
         return False
 
-    def _go_on(self, dialect: Dialect, splice: Splice) -> None:
+    def _go_on(self, splice: Splice) -> None:
         """The next leg goes on with the client's stream; where none of it has been sent, it begins it."""
         if self._spoken:
             splice.go_on()
         else:
-            self._splice = dialect.splice(self._paged.table.tool, self._imitates)
+            self._splice = self._dialect.splice(self._paged.table.tool, self._imitates)
 
-    async def _chunks(self, dialect: Dialect, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         """The bytes of a streamed leg; one that is compressed all the same is read whole."""
         encoding = response.headers.get("content-encoding", "")
         if encoding:
@@ -225,7 +220,7 @@ class Legs:
             return
         content = response.content
         if self.rounds:  # the client has waited for a leg already: keep its connection alive until this one speaks
-            first = await self._beating(dialect, content.readany())
+            first = await self._beating(content.readany())
             yield first
         async for chunk in content.iter_any():
             yield chunk
@@ -245,15 +240,13 @@ class Legs:
         exchange.take(plain)
         return True
 
-    async def _ended(
-        self, dialect: Dialect, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice, begun: float
-    ) -> bool:
+    async def _ended(self, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice, begun: float) -> bool:
         """A leg has come to its end: go on with another, or end the answer."""
         held = splice.held()
         self._shown = held.shown
         what = rules.follows(held, self.rounds)
         if what is not Next.FINISH:
-            await self._answer(dialect, exchange, splice, held, begun)
+            await self._answer(exchange, splice, held, begun)
         if what is Next.RESEND:
             splice.go_on()
             return True
@@ -263,10 +256,10 @@ class Legs:
         await self._out(end)
         return False
 
-    async def _answer(self, dialect: Dialect, exchange: Exchange, splice: Splice, held: Held, begun: float) -> None:
+    async def _answer(self, exchange: Exchange, splice: Splice, held: Held, begun: float) -> None:
         """Answer what the model asked for, keep the leg in the prompt, and log it before anything goes on."""
         self.rounds += 1
-        entry, paged, table = self.entry, self._paged, self._paged.table
+        entry, table = self.entry, self._paged.table
         pager, branch = self._wiring.pager, self.entry.placement.branch.number
         replies = await asyncio.to_thread(
             rules.reply,
@@ -278,7 +271,7 @@ class Legs:
         )
         leg = splice.leg(replies.texts)
         said, body = msgspec.json.encode(leg), b"".join(exchange.chunks)
-        told = answer_of(dialect, exchange, body)
+        told = answer_of(self._dialect, exchange, body)
         finished = LegFinished(
             branch=branch,
             call=entry.placement.call,
@@ -300,7 +293,7 @@ class Legs:
         blobs = {sha256(said).digest(): said, sha256(body).digest(): body}
         await self._wiring.journal.note(entry, self._wiring.now(), [finished], blobs)
         if not held.mixed:
-            self._outgoing = self._outgoing.followed_by(paged.dialect.appended(leg))
+            self._outgoing = self._outgoing.followed_by(self._dialect.appended(leg))
 
     def _room(self) -> int:
         """How many characters of pages still fit the model's window."""
@@ -364,7 +357,7 @@ class Legs:
         self._outgoing = (paged.outgoing or self._outgoing).followed_by(more)
         self._unmodified = False
         if self._splice is None and paged.carrier is not None:
-            self._splice = paged.dialect.splice(paged.table.tool, self._imitates)
+            self._splice = self._dialect.splice(paged.table.tool, self._imitates)
         return True
 
     async def _start(
@@ -379,12 +372,12 @@ class Legs:
             self._last_sent = perf_counter()
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def _beating(self, dialect: Dialect, work: Awaitable[_T]) -> _T:
+    async def _beating(self, work: Awaitable[_T]) -> _T:
         """Wait for something while the client's stream stands still; a heartbeat tells it that we live."""
         task = asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait({task}, timeout=self._wiring.beat))[0]:
-                await self._out(dialect.heartbeat)
+                await self._out(self._dialect.heartbeat)
             return task.result()
         finally:
             task.cancel()

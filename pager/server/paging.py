@@ -13,19 +13,19 @@ from typing import NamedTuple
 from pager import planner, sessions
 from pager.dialect import Dialect
 from pager.events import Bypassed, Event, Repacked
+from pager.eviction import Stubs, text_at
 from pager.lineage import Placement, Session
 from pager.model import Request
 from pager.models import Table as Models
-from pager.page import STUB_TOKENS, Page
+from pager.page import Page
 from pager.page_in import NAME, name_for
 from pager.planner import Plan, Terms
 from pager.policy import Policy
 from pager.render import Outgoing, marked, render
 from pager.splice import Carrier
-from pager.stubs import HANDLE, Subject, make_stub
+from pager.stubs import HANDLE
 from pager.table import Items, Source, Table
 from pager.tables import Tables
-from pager.tokens import O200K, Counter
 
 RESERVE = 16_000  # tokens left for the answer where neither the request nor the table of models says how many
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -96,7 +96,7 @@ class Pager:
         self._models = models
         self._load_dialect = load_dialect
         self._marks = marks
-        self._counter = Counter()
+        self._stubs = Stubs()
         self._windows: dict[str, int] = {}
         self.bypassed = 0
         self.tables = Tables(load_dialect, lambda _: None)
@@ -136,7 +136,7 @@ class Pager:
         """Evict until the prompt is so many tokens shorter; None if nothing is left to evict, or the branch went on."""
         if paged.moved_on:
             return None
-        plan = planner.rescue(paged.table, paged.request, paged.terms, excess)
+        plan = planner.rescue(paged.table, paged.request.outside, paged.terms, excess)
         if not plan.pages:
             return None
         carrier = paged.dialect.carrier(paged.request)
@@ -172,7 +172,7 @@ class Pager:
                 paged.events.append(Bypassed("cannot_carry", carrier, where[0], where[1]))
             return
         paged.carrier, paged.full = carrier, False
-        plan = planner.propose(self._policy, table, paged.request, paged.terms)
+        plan = planner.propose(self._policy, table, paged.request.outside, paged.terms)
         if plan.rejected:
             log.warning("the policy's decision was rejected: %s", plan.rejected)
             paged.events.append(Bypassed("decision_rejected", plan.rejected, where[0], where[1]))
@@ -212,10 +212,7 @@ class Pager:
     def _stub(self, paged: Paged, page: Page, tool: str) -> str:
         slot = paged.table.slots[page.slot]
         raw = slot.raw if slot.raw is not None else bytes(paged.request.items[slot.item])
-        text = _text_at(paged.dialect, raw, page.key) or ""
-        about, lines = paged.table.about(page), text.count("\n") + 1
-        subject = Subject("argument" if page.kind == "argument" else "result", page.tool, about, page.size, lines, text)
-        return make_stub(subject, page.handle, lambda said: self._counter.count(said, O200K), STUB_TOKENS, getter=tool)
+        return self._stubs.make(paged.dialect, paged.table, page, raw, tool)
 
     def _terms(self, request: Request) -> Terms:
         model = self._models.find(request.model)
@@ -226,11 +223,7 @@ class Pager:
 
     def _text(self, dialect: Dialect, source: Source) -> str | None:
         raw = self.tables.fetch(source.message)
-        return None if raw is None else _text_at(dialect, raw, source.key)
-
-
-def _text_at(dialect: Dialect, raw: bytes, key: str) -> str | None:
-    return next((site.text for site in dialect.sites(raw) if site.key == key), None)
+        return None if raw is None else text_at(dialect, raw, source.key)
 
 
 def _summary(request: Request) -> str:

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, Self
 
 import aiohttp
+from yarl import URL
 
 from pager.dialect import Dialect
 from pager.model import Answer
@@ -122,8 +123,7 @@ class Relay:
         return None
 
     async def _relay(self, dialect: Dialect, scope: Scope, send: Send, body: Body, exchange: Exchange) -> None:
-        path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
-        url = self._upstream.url(dialect.name, path, query)
+        url = address(self._upstream, dialect, scope)
         headers = passed_on(scope["headers"])
         if body is not None and not isinstance(body, bytes):  # aiohttp sets the length of bytes by itself
             headers += [(name, value) for name, value in scope["headers"] if name == b"content-length"]
@@ -138,6 +138,12 @@ class Relay:
                 exchange.take(chunk)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def address(upstream: Upstream, dialect: Dialect, scope: Scope) -> URL:
+    """Where the client's request goes at the provider."""
+    path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
+    return upstream.url(dialect.name, path, query)
 
 
 async def streamed(receive: Receive, sent: asyncio.Event) -> AsyncIterator[bytes]:

@@ -11,7 +11,7 @@ from instrumentation.check import check
 from instrumentation.prompts import sent
 from pager import dialects
 from pager.errors import StoreError
-from pager.events import AnswerFinished, AttemptFailed, BranchOpened, CallReceived, SessionOpened, ToolCalled
+from pager.events import AnswerFinished, AttemptFailed, BranchOpened, Bypassed, CallReceived, SessionOpened, ToolCalled
 from pager.model import Answer, ToolUse, Usage
 from pager.server.journal import Incoming, Journal, Outcome
 from pager.stores import open_store
@@ -321,3 +321,30 @@ def test_an_answer_that_could_not_be_written_is_written_later():
     asyncio.run(play())
     assert [event.finish for event in events(proxy, AnswerFinished)] == ["stop"]
     assert proxy.journal.healthy
+
+
+def test_a_decision_that_could_not_be_written_is_forgotten():
+    store = Breaking(open_store("memory", Path()))
+    journal = Journal(store, dialects.load, 10)
+
+    async def send(*messages):
+        body = json.dumps({"model": "m", "messages": messages}).encode()
+        return await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+
+    async def play():
+        entry = await send(user("one"))
+        store.broken = True
+        with pytest.raises(StoreError, match="no space"):
+            await journal.note(entry, 1.0, [Bypassed("refused", "400", 0, 1)], {})
+        store.broken = False
+        later = await send(user("one"), {"role": "assistant", "content": "ok"}, user("two"))
+        await journal.drain()
+        return entry, later
+
+    entry, later = asyncio.run(play())
+    placed = later.placement
+    assert (later.session.id, placed.branch.number, placed.call, placed.attempt) == (entry.session.id, 0, 2, 1)
+    assert later.session.head == store.head(later.session.id)
+    assert [type(row.event) for row in store.events()] == [SessionOpened, BranchOpened, CallReceived, CallReceived]
+    assert journal.failures == 1
+    assert check(store, repair=False).problems == ()

@@ -185,7 +185,7 @@ def test_an_eviction_is_logged_with_all_that_is_needed_to_repeat_it():
         (handle(A), digest, "c1", content)
     ]
     assert (event.warm, event.saved) == (True, round(len(A) / 3.5) - STUB_TOKENS)
-    assert event.rewritten == round(len(talk.paged.request.body) / 3.5) - event.saved
+    assert abs(event.rewritten - (len(talk.paged.request.body) / 3.5 - event.saved)) < 3
     assert event.price == round(event.rewritten * 1.15, 1)
 
 

@@ -84,7 +84,7 @@ class Branch:
         return self
 
     def view(self, terms=TERMS):
-        return view(self.table, self.request, terms)
+        return view(self.table, self.request.outside, terms)
 
 
 def name(content):
@@ -292,7 +292,7 @@ class Wants:
 
 
 def proposed(branch, *handles, terms=TERMS):
-    return propose(Wants(*handles), branch.table, branch.request, terms)
+    return propose(Wants(*handles), branch.table, branch.request.outside, terms)
 
 
 def test_a_policy_that_wants_nothing_gets_nothing():
@@ -354,7 +354,7 @@ def test_while_the_cache_is_cold_a_repack_costs_nothing():
 
 
 def rescued(branch, excess):
-    plan = rescue(branch.table, branch.request, TERMS, excess)
+    plan = rescue(branch.table, branch.request.outside, TERMS, excess)
     return plan, [page.name for page in plan.pages]
 
 

@@ -465,7 +465,7 @@ async def _beaten(scripted, dialect, calls):
     await upstream.start()
     releasing = asyncio.create_task(_release(scripted))
     try:
-        await legs.run(dialect, Exchange(keep=True))
+        await legs.run(Exchange(keep=True))
     finally:
         releasing.cancel()
         await upstream.close()

@@ -1,0 +1,53 @@
+"""A session that can be played again: its calls, each with what is new in it and what its answer said."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """One call of a session.
+
+    It repeats the first ``keep`` items of the latest call of its branch, or, as the first call of a branch that forks,
+    of its parent's at ``fork_call``; ``new`` are the raw items after them. ``outside`` are the bytes of the prompt
+    outside of its items, ``said`` is all that the answer said, by which it is told what it needed to see, and
+    ``output`` the tokens of the answer.
+    """
+
+    at: float
+    keep: int
+    new: tuple[bytes, ...]
+    outside: int
+    said: str = ""
+    output: int = 0
+    branch: int = 0
+    parent: int | None = None
+    fork_call: int = 0
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recorded session: its steps in the order in which they happened, in one wire format."""
+
+    name: str
+    dialect: str
+    steps: Sequence[Step]
+    harness: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Future:
+    """What an oracle knows of one branch before it happens.
+
+    ``cold`` says of each call, from the first, whether it found the cache cold; ``needs`` are, by a page's handle, the
+    calls (from 1) whose answer repeats something that only this page, or pages with the same content, had shown.
+    """
+
+    cold: Sequence[bool]
+    needs: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def calls(self) -> int:
+        """How many calls the branch has."""
+        return len(self.cold)

@@ -1,0 +1,185 @@
+"""Providers' caches of prompt prefixes: what is documented of them, and what a branch's own calls have shown.
+
+``docs/models.md`` has the sources, and says in words what ``Evidence`` believes. Nothing here reads a clock: times come
+with the calls, so that the same log gives the same beliefs.
+"""
+
+import math
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from pager.policy import Prices
+from pager.tokens import family_of
+
+LIFETIME = 3_600.0
+"""Seconds that a cached prefix is taken to live where the provider says nothing.
+
+Too long an answer costs a chance to repack for free; too short a one breaks a cache that still lived. So it is long.
+"""
+
+MINIMUM = 1_024
+"""Tokens below which nothing is cached, where the provider says nothing: what most say."""
+
+TELLING = 4_096
+"""Tokens that a prompt must share with the one before for a miss to tell anything: the largest minimum there is."""
+
+HELD, LOST = 0.9, 0.5
+"""Shares of these tokens: from the one up, the prefix was still in the cache; below the other, it was gone."""
+
+TWICE = 2
+"""How often a miss must be seen to be believed: prompts are routed between machines, so single ones mean nothing."""
+
+
+class CacheKind(StrEnum):
+    """What makes a provider cache a prompt: nothing, marks that the client sets, or nothing ever does."""
+
+    AUTOMATIC = "automatic"
+    MARKED = "marked"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A provider's cache: what fills it, and the tokens below which a prompt is not kept."""
+
+    kind: CacheKind = CacheKind.AUTOMATIC
+    minimum: int = MINIMUM
+
+    def serves(self, *, marked: bool) -> bool:
+        """Whether it is there for a client that sets marks, or for one that does not."""
+        return self.kind is CacheKind.AUTOMATIC or (self.kind is CacheKind.MARKED and marked)
+
+
+def uncached(prices: Prices) -> Prices:
+    """The prices where nothing is cached: every token counts in full on each call."""
+    return replace(prices, read=1.0, write=1.0, ttl_seconds=0.0)
+
+
+# A version's number, and no further one of one or two digits behind it: a date has more.
+_WHOLE = r"(?![\d]|[-.]\d{1,2}(?!\d))"
+_CLAUDE_MINIMA = (
+    (re.compile(rf"(?:opus|fable|mythos)-5{_WHOLE}"), 512),
+    (re.compile(rf"opus-4[-.]7{_WHOLE}|mythos-preview|3-haiku|3[-.]5-haiku|haiku-3"), 2_048),
+    (re.compile(rf"(?:opus-4[-.][56]|haiku-4[-.]5){_WHOLE}"), 4_096),
+)
+_GEMINI = re.compile(r"gemini-(\d+)(?:[.-](\d))?")
+_MINIMA = {"deepseek": 64, "minimax": 512}
+
+
+def documented(name: str, provider: str) -> Cache:
+    """The cache of a provider for a model of this name."""
+    if family_of(name).name == "claude":
+        return Cache(CacheKind.MARKED, next((least for found, least in _CLAUDE_MINIMA if found.search(name)), MINIMUM))
+    if "amazon.nova" in name:
+        return Cache(CacheKind.MARKED)
+    if "gemini" in name:
+        return _gemini(name)
+    return Cache(CacheKind.AUTOMATIC, _MINIMA.get(provider, MINIMUM))
+
+
+def _gemini(name: str) -> Cache:
+    """Gemini caches by itself since 2.5; before, only what a client stores there by name, which none does here."""
+    found = _GEMINI.search(name)
+    version = (int(found[1]), int(found[2] or 0)) if found else (math.inf, 0)
+    if version < (2, 5):
+        return Cache(CacheKind.NONE)
+    return Cache(CacheKind.AUTOMATIC, 2_048 if version < (3, 0) else 4_096)
+
+
+def lifetime(name: str, provider: str, *, charges_writes: bool) -> float | None:
+    """Seconds that a provider keeps a prefix after its last use, as documented; None if it is not."""
+    family = family_of(name)
+    if family.name == "claude" or (provider == "moonshot" and "kimi-k3" in name):
+        return 300.0
+    if not family.estimate and "gpt-oss" not in name:
+        return 1_800.0 if charges_writes else 600.0
+    return {"deepseek": 86_400.0, "groq": 7_200.0}.get(provider)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A prompt on its way: the seconds since the one before, and the share of it that both begin with."""
+
+    gap: float
+    shared: float
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What the answered calls of a branch have shown of the provider's cache for one model.
+
+    ``held`` is the longest gap after which the prefix was still there, ``lost`` are the two shortest above it after
+    which it was gone, and ``empty`` the two shortest after which nothing at all was cached since anything last was.
+    A call tells something if the one before it was answered, and asked the same model.
+    """
+
+    model: str = ""
+    held: float = 0.0
+    lost: tuple[float, ...] = ()
+    empty: tuple[float, ...] = ()
+    at: float = 0.0
+    answered: bool = False
+    sent_last: Sent | None = None
+
+    def sent(self, at: float, model: str, tokens: int, shared: int) -> None:
+        """Note a prompt of so many tokens, of which the first ``shared`` are also those of the prompt before."""
+        if model != self.model:
+            self.model, self.held, self.lost, self.empty, self.answered = model, 0.0, (), (), False
+        telling = self.answered and 0 < shared <= tokens
+        self.sent_last = Sent(max(0.0, at - self.at), shared / tokens) if telling else None
+        self.at, self.answered = at, False
+
+    def changed(self) -> None:
+        """Note that the prompt went out other than was noted: what is reported of it tells nothing."""
+        self.sent_last = None
+
+    def reported(self, tokens: int, cached: int | None) -> None:
+        """Note what the provider says of the prompt's tokens; ``cached`` is None where it says nothing of a cache.
+
+        Only the first report after a prompt is of that prompt: hidden legs follow within seconds.
+        """
+        sent, self.sent_last, self.answered = self.sent_last, None, True
+        if cached is None:
+            return
+        if cached > 0:
+            self.empty = ()
+        if sent is not None:
+            self._learn(sent.gap, sent.shared * tokens, cached)
+
+    def _learn(self, gap: float, shared: float, cached: int) -> None:
+        if cached >= HELD * shared > 0:
+            self.held = max(self.held, gap)
+            self.lost = tuple(one for one in self.lost if one > self.held)
+        elif shared >= TELLING and cached < LOST * shared:
+            self.lost = _shortest(self.lost, gap) if gap > self.held else self.lost
+            self.empty = self.empty if cached else _shortest(self.empty, gap)
+
+    def lifetime(self, ttl: float) -> float:
+        """Seconds that a prefix is believed to live, where ``ttl`` is what is documented."""
+        seen = self.lost[-1] if len(self.lost) == TWICE else math.inf
+        return max(self.held, min(ttl, seen))
+
+    def warm(self, idle: float, ttl: float) -> bool:
+        """Whether the prefix is believed to be in the cache so many seconds after its last use."""
+        return self.caches(ttl) and idle <= self.lifetime(ttl)
+
+    def caches(self, ttl: float) -> bool:
+        """Whether the provider is believed to cache at all."""
+        return len(self.empty) < TWICE or self.empty[-1] > ttl
+
+    def believed(self, prices: Prices) -> Prices:
+        """The prices as this evidence corrects them."""
+        if prices.read >= 1.0:
+            return prices
+        if not self.caches(prices.ttl_seconds):
+            return uncached(prices)
+        return replace(prices, ttl_seconds=self.lifetime(prices.ttl_seconds))
+
+    def copy(self) -> "Evidence":
+        """The same for a branch that forks off."""
+        return replace(self)
+
+
+def _shortest(gaps: tuple[float, ...], gap: float) -> tuple[float, ...]:
+    return tuple(sorted((*gaps, gap))[:TWICE])
