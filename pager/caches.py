@@ -22,7 +22,7 @@ MINIMUM = 1_024
 """Tokens below which nothing is cached, where the provider says nothing: what most say."""
 
 TELLING = 4_096
-"""Tokens that a prompt must share with the one before for a miss to tell anything: the largest minimum there is."""
+"""Tokens that a prompt must share with the one before for a report to tell anything: the largest minimum there is."""
 
 HELD, LOST = 0.9, 0.5
 """Shares of these tokens: from the one up, the prefix was still in the cache; below the other, it was gone."""
@@ -57,7 +57,7 @@ def uncached(prices: Prices) -> Prices:
 
 
 # A version's number, and no further one of one or two digits behind it: a date has more.
-_WHOLE = r"(?![\d]|[-.]\d{1,2}(?!\d))"
+_WHOLE = r"(?!\d|[-.]\d{1,2}(?!\d))"
 _CLAUDE_MINIMA = (
     (re.compile(rf"(?:opus|fable|mythos)-5{_WHOLE}"), 512),
     (re.compile(rf"opus-4[-.]7{_WHOLE}|mythos-preview|3-haiku|3[-.]5-haiku|haiku-3"), 2_048),
@@ -69,6 +69,7 @@ _MINIMA = {"deepseek": 64, "minimax": 512}
 
 def documented(name: str, provider: str) -> Cache:
     """The cache of a provider for a model of this name."""
+    name = name.lower()
     if family_of(name).name == "claude":
         return Cache(CacheKind.MARKED, next((least for found, least in _CLAUDE_MINIMA if found.search(name)), MINIMUM))
     if "amazon.nova" in name:
@@ -102,7 +103,7 @@ class Sent:
     """A prompt on its way: the seconds since the one before, and the share of it that both begin with."""
 
     gap: float
-    shared: float
+    share: float
 
 
 @dataclass(slots=True)
@@ -126,8 +127,8 @@ class Evidence:
         """Note a prompt of so many tokens, of which the first ``shared`` are also those of the prompt before."""
         if model != self.model:
             self.model, self.held, self.lost, self.empty, self.answered = model, 0.0, (), (), False
-        telling = self.answered and 0 < shared <= tokens
-        self.sent_last = Sent(max(0.0, at - self.at), shared / tokens) if telling else None
+        share = shared / max(shared, tokens, 1)
+        self.sent_last = Sent(max(0.0, at - self.at), share) if self.answered and share else None
         self.at, self.answered = at, False
 
     def changed(self) -> None:
@@ -144,16 +145,17 @@ class Evidence:
             return
         if cached > 0:
             self.empty = ()
-        if sent is not None:
-            self._learn(sent.gap, sent.shared * tokens, cached)
+        if sent is not None and sent.share * tokens >= TELLING:
+            self._learn(sent.gap, cached, cached / (sent.share * tokens))
 
-    def _learn(self, gap: float, shared: float, cached: int) -> None:
-        if cached >= HELD * shared > 0:
+    def _learn(self, gap: float, cached: int, found: float) -> None:
+        if found >= HELD:
             self.held = max(self.held, gap)
             self.lost = tuple(one for one in self.lost if one > self.held)
-        elif shared >= TELLING and cached < LOST * shared:
-            self.lost = _shortest(self.lost, gap) if gap > self.held else self.lost
-            self.empty = self.empty if cached else _shortest(self.empty, gap)
+        elif found < LOST and gap > self.held:
+            self.lost = _shortest(self.lost, gap)
+        if not cached:
+            self.empty = _shortest(self.empty, gap)
 
     def lifetime(self, ttl: float) -> float:
         """Seconds that a prefix is believed to live, where ``ttl`` is what is documented."""
@@ -162,7 +164,7 @@ class Evidence:
 
     def warm(self, idle: float, ttl: float) -> bool:
         """Whether the prefix is believed to be in the cache so many seconds after its last use."""
-        return self.caches(ttl) and idle <= self.lifetime(ttl)
+        return ttl > 0 and self.caches(ttl) and idle <= self.lifetime(ttl)
 
     def caches(self, ttl: float) -> bool:
         """Whether the provider is believed to cache at all."""

@@ -89,13 +89,22 @@ class CallReceived(Event, frozen=True):
 
 
 class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens as the provider reported them; ``input`` is the whole prompt, cached and written parts included."""
+    """Tokens as the provider reported them; ``input`` is the whole prompt, cached and written parts included.
+
+    ``tells_cached`` is whether it said anything of cached tokens; logs from before that was kept never say so.
+    """
 
     input: int = 0
     cached: int = 0
     written: int = 0
     output: int = 0
     reasoning: int = 0
+    tells_cached: bool = False
+
+    @property
+    def cached_if_told(self) -> int | None:
+        """The cached tokens; None where the provider said nothing of them."""
+        return self.cached if self.tells_cached or self.cached else None
 
 
 class AnswerFinished(Event, frozen=True):

@@ -101,13 +101,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the provider reported them; ``input`` is the whole prompt, cached and written parts included."""
+    """Tokens as the provider reported them; ``input`` is the whole prompt, cached and written parts included.
+
+    ``tells_cached`` is whether it said anything of cached tokens: then 0 of them is a miss, else it means nothing.
+    """
 
     input: int = 0
     cached: int = 0
     written: int = 0
     output: int = 0
     reasoning: int = 0
+    tells_cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The table of models: windows, output limits, prices, and how long a provider keeps a prompt's prefix.
+"""The table of models: windows, output limits, prices, and how a provider caches a prompt's prefix.
 
 The table is made by ``scripts/make_models.py`` and shipped with its date. Clients name models in many ways (with a
 provider's path, a region, a date, a version), so a name that is not in the table is taken apart, step by step, until
@@ -14,18 +14,13 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from pager.caches import LIFETIME, MINIMUM, Cache, CacheKind, documented, lifetime, uncached
 from pager.errors import ConfigError
 from pager.policy import Prices
 from pager.tokens import family_of
 
 WINDOW = 128_000
 """The window of a model that is not in the table."""
-
-LIFETIME = 3_600.0
-"""Seconds that a cached prefix is taken to live where the provider says nothing.
-
-Too long an answer costs a chance to repack for free; too short a one breaks a cache that still lived. So it is long.
-"""
 
 NAMED: Mapping[str, Prices] = {
     "anthropic": Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0),
@@ -52,6 +47,8 @@ class Model:
     written: float | None = None
     written_1h: float | None = None
     cache_seconds: float | None = None
+    cache_kind: CacheKind = CacheKind.AUTOMATIC
+    cache_minimum: int = MINIMUM
     known: bool = False
 
 
@@ -59,7 +56,7 @@ class Model:
 class Overrides:
     """A user's own figures: what to change, by model name or by its beginning followed by ``*``."""
 
-    models: Mapping[str, Mapping[str, int | float]] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, int | float | CacheKind]] = field(default_factory=dict)
     origin: str = ""
 
     def applied(self, model: Model, asked: str) -> Model:
@@ -81,6 +78,11 @@ def prices(model: Model, *, hour: bool = False) -> Prices:
 
     Writing never counts as cheaper than plain input: some lists say 0 where they mean that it costs nothing extra.
     """
+    found = _ratios(model, hour=hour)
+    return uncached(found) if model.cache_kind is CacheKind.NONE else found
+
+
+def _ratios(model: Model, *, hour: bool) -> Prices:
     if not model.input:
         return _by_maker(model.name)
     output = 5.0 if model.output is None else model.output / model.input
@@ -103,16 +105,6 @@ def _by_maker(name: str) -> Prices:
     if family.name == "claude":
         return NAMED["anthropic"]
     return NAMED["none"] if family.estimate else NAMED["openai"]
-
-
-def lifetime(name: str, provider: str, *, charges_writes: bool) -> float | None:
-    """Seconds that a provider keeps a prefix after its last use, as documented (docs/models.md); None if it is not."""
-    family = family_of(name)
-    if family.name == "claude":
-        return 300.0
-    if not family.estimate and "gpt-oss" not in name:
-        return 1_800.0 if charges_writes else 600.0
-    return 86_400.0 if provider == "deepseek" else None
 
 
 # The steps by which a name is taken apart.
@@ -189,6 +181,15 @@ class Table:
         """The price ratios in force for a model."""
         return self.fixed or prices(self.find(model), hour=hour)
 
+    def cache(self, model: str) -> Cache:
+        """The cache in force for a model; none where reading from it is no cheaper than plain input."""
+        if self.prices(model).read >= 1.0:
+            return Cache(CacheKind.NONE, 0)
+        if self.fixed:  # a price list named for all models stands for prompts of any size, marked or not
+            return Cache(CacheKind.AUTOMATIC, 0)
+        found = self.find(model)
+        return Cache(found.cache_kind, found.cache_minimum)
+
     @cached_property
     def _find(self) -> Callable[[str], Model]:
         """The look-up with a bounded memory, as names come from clients."""
@@ -197,6 +198,8 @@ class Table:
     def _look_up(self, model: str) -> Model:
         name = self._known_name(model)
         found = Model(model) if name is None else self._model(name)
+        cache = documented(found.name, found.provider)
+        found = replace(found, cache_kind=cache.kind, cache_minimum=cache.minimum)
         return self.overrides.applied(found, model)
 
     def _known_name(self, model: str) -> str | None:
@@ -276,7 +279,7 @@ def parsed_overrides(text: str, *, origin: str, is_json: bool = False) -> Overri
 
 _LIMITS = ("window", "output_limit")
 _PRICES = ("input", "output", "cached", "written", "written_1h")
-_OVERRIDABLE = (*_LIMITS, *_PRICES, "cache_seconds")
+_OVERRIDABLE = (*_LIMITS, *_PRICES, "cache_seconds", "cache_kind", "cache_minimum")
 
 
 def overrides(data: object, *, origin: str) -> Overrides:
@@ -294,19 +297,23 @@ def _table(value: object, where: str) -> dict[str, Any]:
     return value
 
 
-def _changes(value: object, where: str) -> dict[str, int | float]:
+def _changes(value: object, where: str) -> dict[str, int | float | CacheKind]:
     changes = _table(value, where)
-    for key, number in changes.items():
-        if key not in _OVERRIDABLE:
-            raise ConfigError(f"{where}.{key}: unknown key; allowed are {', '.join(_OVERRIDABLE)}")
-        _check(key, number, f"{where}.{key}")
-    return changes
+    if unknown := [key for key in changes if key not in _OVERRIDABLE]:
+        raise ConfigError(f"{where}.{unknown[0]}: unknown key; allowed are {', '.join(_OVERRIDABLE)}")
+    return {key: _checked(key, given, f"{where}.{key}") for key, given in changes.items()}
 
 
-def _check(key: str, number: object, where: str) -> None:
-    if key in _LIMITS:
-        if type(number) is not int or number < 1:
-            raise ConfigError(f"{where}: must be a whole number of tokens from 1, found {number!r}")
-    elif type(number) not in {int, float} or not math.isfinite(number) or number < 0:  # type: ignore[arg-type,operator]
+def _checked(key: str, given: Any, where: str) -> int | float | CacheKind:  # noqa: ANN401 - any TOML or JSON value
+    if key == "cache_kind":
+        if given not in list(CacheKind):
+            raise ConfigError(f"{where}: must be one of {', '.join(CacheKind)}, found {given!r}")
+        return CacheKind(given)
+    if key in {*_LIMITS, "cache_minimum"}:
+        if type(given) is not int or given < 1:
+            raise ConfigError(f"{where}: must be a whole number of tokens from 1, found {given!r}")
+    elif type(given) not in {int, float} or not math.isfinite(given) or given < 0:
         unit = "seconds" if key == "cache_seconds" else "US dollars per million tokens"
-        raise ConfigError(f"{where}: must be a number of {unit} from 0, found {number!r}")
+        raise ConfigError(f"{where}: must be a number of {unit} from 0, found {given!r}")
+    number: int | float = given
+    return number

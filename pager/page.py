@@ -1,14 +1,22 @@
 """What is known of one page, and what paging has saved and cost a branch."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
-from pager.policy import Prices
+from pager.policy import ASKING, Prices
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 GRACE = 2
 """Calls for which a new page stays: the results since the last two answers."""
 
 PIN_HALF_LIFE = 8
-"""Calls after which a pin has half its strength; it holds while at least half a fault is left of it."""
+"""Calls after which a pin has half its strength."""
+
+HELD = 0.5
+"""A pin holds while so much of a fault is left of it."""
 
 ERROR_CALLS = 6
 """Calls for which the result of a failed tool stays: the model may be working on it."""
@@ -19,13 +27,19 @@ BYTES_A_TOKEN = 3.5
 STUB_TOKENS = 48
 """What a stub may have."""
 
-ASKING = 40
-"""Tokens in which a model asks for a page."""
-
 
 def tokens_of(size: int) -> int:
     """The tokens of a text with so many bytes, roughly."""
     return round(size / BYTES_A_TOKEN)
+
+
+_Number = TypeVar("_Number", float, "NDArray[np.float64]")
+
+
+def left_of(pin: _Number, calls: _Number) -> _Number:
+    """What is left of a pin after so many calls."""
+    left: _Number = pin * 0.5 ** (calls / PIN_HALF_LIFE)
+    return left
 
 
 @dataclass(slots=True)
@@ -50,6 +64,7 @@ class Page:
     stub_tokens: int = STUB_TOKENS
     pin: float = 0.0
     pinned_at: int = 0
+    row: int = 0
     tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,13 +76,23 @@ class Page:
         return self.tokens - self.stub_tokens if self.stub else 0
 
     @property
+    def evicted(self) -> bool:
+        """Whether its stub stands for it."""
+        return bool(self.stub)
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether it is an argument of a call, and no result."""
+        return self.kind == "argument"
+
+    @property
     def reused(self) -> bool:
         """Whether the model needed it after the answer it was got for."""
         return self.faults > 0 or self.used - self.born >= GRACE
 
     def pinned(self, call: int) -> bool:
         """Whether a fault, or an error that the model is working on, still holds it."""
-        held = self.pin > 0 and self.pin * 0.5 ** ((call - self.pinned_at) / PIN_HALF_LIFE) >= 0.5
+        held = self.pin > 0 and left_of(self.pin, call - self.pinned_at) >= HELD
         return held or (self.is_error and call - self.born < ERROR_CALLS)
 
     def hold(self, call: int) -> None:
@@ -77,8 +102,7 @@ class Page:
 
     def fault(self, call: int) -> None:
         """The model needed it though it was evicted."""
-        left = self.pin * 0.5 ** ((call - self.pinned_at) / PIN_HALF_LIFE)
-        self.pin, self.pinned_at = left + 1.0, call
+        self.pin, self.pinned_at = left_of(self.pin, call - self.pinned_at) + 1.0, call
         self.faults += 1
         self.used = max(self.used, call)
 

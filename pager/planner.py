@@ -6,20 +6,21 @@ even those that the rules protect.
 """
 
 import re
-from collections import Counter
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pager.page import BYTES_A_TOKEN, GRACE, Page, tokens_of
-from pager.policy import Decision, PageView, Policy, Prices, View
+import numpy as np
+
+from pager.columns import Columns, Pages
+from pager.page import BYTES_A_TOKEN, ERROR_CALLS, GRACE, HELD, Page, left_of
+from pager.policy import Decision, Policy, Prices, View
 from pager.table import Table
+
+if TYPE_CHECKING:
+    from pager.columns import Flags
 
 ROOM = 0.7
 """The share of the window that a rescue leaves filled, so that not every later call needs another one."""
-
-BETWEEN = 1
-"""Bytes between two items of a prompt."""
 
 # Models whose thinking is valid only behind the prompt it was thought behind; documented as "preserved thinking".
 _BINDS_THINKING = re.compile(r"claude-[a-z]+-(?:5[-.][1-9]|[6-9]|\d\d)")
@@ -57,77 +58,69 @@ def binds_thinking(model: str) -> bool:
     return _BINDS_THINKING.search(model.lower()) is not None
 
 
-class Outlook(NamedTuple):
-    """The prompt in numbers: the tokens that stand before each page, and in all, stubs in place."""
-
-    before: list[int]
-    total: int
-
-
-def outlook(table: Table, outside: int) -> Outlook:
-    """The prompt of a branch's latest call as it would go out now: so many bytes outside of its items, and those."""
-    places = list(accumulate((slot.size + BETWEEN for slot in table.slots), initial=outside))
-    before, gained = [], 0
-    for page in table.pages:
-        before.append(max(0, round(places[page.slot] / BYTES_A_TOKEN) - gained))
-        if page.stub:
-            gained += page.tokens - page.stub_tokens
-    return Outlook(before, max(0, tokens_of(places[-1]) - gained))
-
-
 def view(table: Table, outside: int, terms: Terms) -> View:
-    """What a policy sees of the branch at its latest call."""
-    prospect = outlook(table, outside)
-    call, warm = table.call, _is_warm(table, terms)
-    protected_to = _bound_to(table) if terms.bound else -1
-    made = Counter([page.tool for page in table.pages])
-    reused = Counter([page.tool for page in table.pages if page.reused])
-    total = prospect.total
-    pages = [
-        PageView(  # by position, as there may be thousands
-            page.name,
-            page.kind,
-            page.size,
-            page.tokens,
-            page.stub_tokens,
-            position,
-            before,
-            max(0, total - before - (page.stub_tokens if page.stub else page.tokens)),
-            call - page.born,
-            call - page.used,
-            page.uses,
-            page.faults,
-            page.superseded,
-            call - page.born < GRACE or page.slot <= protected_to or page.pinned(call),
-            warm and page.born < call,
-            not page.stub,
-            page.tool,
-            made[page.tool],
-            reused[page.tool],
-        )
-        for position, (page, before) in enumerate(zip(table.pages, prospect.before, strict=True))
-    ]
+    """What a policy sees of the branch at its latest call; so many bytes of the prompt stand outside of its items."""
+    warm = _is_warm(table, terms)
+    shown, total = _columns(table, outside, terms, warm=warm)
     return View(
-        call,
+        table.call,
         terms.prices,
         warm,
         terms.window,
         terms.reserve,
-        prospect.total,
-        pages,
+        total,
+        Pages(table.pages, shown),
         table.facts,
-        **_account(table, terms),
+        colds=sum(gap > terms.prices.ttl_seconds for gap in table.gaps),
+        saved=table.account.saved(terms.prices),
+        spent=table.account.spent(terms.prices),
+        tool_added=bool(table.tool),
     )
 
 
-def _account(table: Table, terms: Terms) -> dict[str, Any]:
-    """What a policy is told of the branch so far."""
-    return {
-        "colds": sum(gap > terms.prices.ttl_seconds for gap in table.gaps),
-        "saved": table.account.saved(terms.prices),
-        "spent": table.account.spent(terms.prices),
-        "tool_added": bool(table.tool),
-    }
+def _columns(table: Table, outside: int, terms: Terms, *, warm: bool) -> tuple[Columns, int]:
+    """The pages in numbers, and the tokens of the prompt as it would go out now, stubs in place."""
+    it, call = table.numbers, table.call
+    it.sync(table.pages, table.slots)
+    tokens, evicted, born, used = it["tokens"], it["evicted"] > 0, it["born"], it["used"]
+    stands = np.where(evicted, it["stub_tokens"], tokens)
+    gained = np.cumsum(tokens - stands)
+    starts = (outside + it.starts) / BYTES_A_TOKEN
+    total = max(0, round(starts[-1] - (gained[-1] if len(gained) else 0)))
+    before = np.maximum(0, np.rint(starts[it["slot"].astype(np.intp)] - gained + tokens - stands))
+    made = np.bincount(it.tools)
+    again = (it["faults"] > 0) | (used - born >= GRACE)
+    reused = np.bincount(it.tools, weights=again)
+    shown = Columns(
+        tokens,
+        it["stub_tokens"],
+        it["size"],
+        before,
+        np.maximum(0, total - before - stands),
+        call - born,
+        call - used,
+        it["uses"],
+        it["faults"],
+        it["superseded"] > 0,
+        _pinned(table, terms),
+        (born < call) & warm,
+        ~evicted,
+        it["is_argument"] > 0,
+        it.tools,
+        made[it.tools].astype(float),
+        reused[it.tools].astype(float),
+        np.ones(len(tokens)),
+    )
+    return shown, total
+
+
+def _pinned(table: Table, terms: Terms) -> "Flags":
+    """Which pages must stay: the newest, those bound by thinking behind them, and those held by a fault or an error."""
+    it, call = table.numbers, table.call
+    age = call - it["born"]
+    pinned: Flags = (age < GRACE) | ((it["is_error"] > 0) & (age < ERROR_CALLS))
+    pinned |= (it["pin"] > 0) & (left_of(it["pin"], call - it["pinned_at"]) >= HELD)
+    return pinned | (it["slot"] <= _bound_to(table)) if terms.bound else pinned
 
 
 def propose(policy: Policy, table: Table, outside: int, terms: Terms) -> Plan:
@@ -136,11 +129,10 @@ def propose(policy: Policy, table: Table, outside: int, terms: Terms) -> Plan:
     decision = policy.choose(seen)
     if not decision.evict:
         return Plan(reason=decision.reason)
-    broken = _broken_rule(decision, seen)
+    broken = _broken_rule(decision, table, seen)
     if broken:
         return Plan(reason=decision.reason, rejected=broken)
-    wanted = set(decision.evict)
-    chosen = [(page, one) for page, one in zip(table.pages, seen.pages, strict=True) if one.handle in wanted]
+    chosen = sorted((table.known[name] for name in decision.evict), key=lambda page: page.row)
     return _priced("policy", decision.reason, chosen, table, seen)
 
 
@@ -154,20 +146,20 @@ def rescue(table: Table, outside: int, terms: Terms, excess: int) -> Plan:
         if freed >= excess:
             break
         if one.tokens > one.stub_tokens:
-            gone.append((page, one))
+            gone.append(page)
             freed += one.tokens - one.stub_tokens
-    gone.sort(key=lambda pair: pair[1].position)
+    gone.sort(key=lambda page: page.row)
     reason = f"{excess} tokens too many for a window of {terms.window}; {len(gone)} pages go and free {freed}"
     return _priced("rescue", reason, gone, table, seen) if gone else Plan("rescue", reason)
 
 
-def _priced(cause: str, reason: str, gone: list[tuple[Page, PageView]], table: Table, seen: View) -> Plan:
+def _priced(cause: str, reason: str, gone: list[Page], table: Table, seen: View) -> Plan:
     """A plan with what it costs: all that is left from the first page on is read again; all, where no tool is there."""
-    first = gone[0][1]
-    saved = sum(one.tokens - one.stub_tokens for _, one in gone)
+    first = seen.pages[gone[0].row]
+    saved = sum(page.tokens - page.stub_tokens for page in gone)
     left = max(0, (first.tokens + first.after if table.tool else seen.tokens) - saved)
     price = left * (seen.prices.write - seen.prices.read) if seen.warm else 0.0
-    return Plan(cause, reason, tuple(page for page, _ in gone), "", seen.warm, saved, left, round(price, 1))
+    return Plan(cause, reason, tuple(gone), "", seen.warm, saved, left, round(price, 1))
 
 
 def _is_warm(table: Table, terms: Terms) -> bool:
@@ -181,17 +173,17 @@ def _bound_to(table: Table) -> int:
     return last if last < 0 or table.tool else len(table.slots)
 
 
-def _broken_rule(decision: Decision, seen: View) -> str:
+def _broken_rule(decision: Decision, table: Table, seen: View) -> str:
     """Which rule the decision breaks; empty if none."""
-    pages = {page.handle: page for page in seen.pages}
     for name in decision.evict:
-        page = pages.get(name)
+        page = table.known.get(name)
         if page is None:
             return f"{name} is not in the prompt"
-        if not page.resident:
+        one = seen.pages[page.row]
+        if not one.resident:
             return f"{name} is evicted already"
-        if page.pinned:
+        if one.pinned:
             return f"{name} is pinned"
-        if page.tokens <= page.stub_tokens:
+        if one.tokens <= one.stub_tokens:
             return f"{name} is no larger than its stub"
     return "" if len(set(decision.evict)) == len(decision.evict) else "a page is named twice"

@@ -11,6 +11,9 @@ from typing import Protocol
 
 import msgspec
 
+ASKING = 40
+"""Tokens in which a model asks for a page."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prices:
@@ -28,7 +31,8 @@ class PageView(msgspec.Struct, frozen=True, gc=False):
     ``handle`` is the page's name in its branch: where the same content stands twice, a number follows. ``pinned`` pages
     may not be evicted: those that came with the last calls, and those that the model has asked for again. ``position``
     is the page's place among all pages of the prompt; ``before`` and ``after`` are the tokens that stand before and
-    after it. ``age`` counts the calls since it came, ``idle`` those since it was last used.
+    after it. ``age`` counts the calls since it came, ``idle`` those since it was last used. ``usual`` is how often its
+    tool's pages were needed again in other sessions, as a multiple of what is usual for pages of that size and age.
     """
 
     handle: str
@@ -50,6 +54,7 @@ class PageView(msgspec.Struct, frozen=True, gc=False):
     tool: str = ""
     tool_pages: int = 0
     tool_reused: int = 0
+    usual: float = 1.0
 
     @property
     def evictable(self) -> bool:
@@ -64,7 +69,8 @@ class View:
     ``facts`` are names of what happened since the last decision, such as ``fault`` or ``client_rewrote_history``.
     ``colds`` counts the calls so far that found the cache cold; ``saved`` and ``spent`` are what paging has saved and
     cost this branch so far, in units of one uncached input token. Before ``tool_added`` a repack changes the prompt
-    from its very beginning.
+    from its very beginning. ``to_go`` are the calls that sessions like this one still had after so many, None where
+    nothing is known of such sessions.
     """
 
     call: int
@@ -79,6 +85,7 @@ class View:
     saved: float = 0.0
     spent: float = 0.0
     tool_added: bool = False
+    to_go: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
+from pager.columns import Mirror
 from pager.events import Evicted
 from pager.page import Account, Page, tokens_of
 from pager.pages import Contents, Found
@@ -117,6 +118,7 @@ class Table:
     reported: tuple[int, int] | None = None
     last_end: int = -1
     unmarked: int = 0
+    numbers: Mirror = field(default_factory=Mirror)
     known: dict[str, Page] = field(default_factory=dict)
     shown: dict[str, Source] = field(default_factory=dict)
     _news: list[str] = field(default_factory=list)
@@ -167,6 +169,7 @@ class Table:
             if page is None or page.key != one.key:
                 continue
             page.stub, page.stub_tokens = one.stub, tokens_of(len(one.stub))
+            self.numbers.touch(page)
             self.slots[page.slot].sent = None
             self.changed.add(page.slot)
             self.shown[page.handle] = Source(bytes.fromhex(one.message), one.key)
@@ -187,6 +190,7 @@ class Table:
         for page in self.known.values():
             if page.handle in wanted:
                 page.fault(self.call)
+                self.numbers.touch(page)
 
     def legs_now(self) -> list[Leg]:
         """The hidden legs of the latest call so far."""
@@ -211,6 +215,7 @@ class Table:
             slots=slots,
             pages=[page for slot in slots for page in slot.pages],
             changed=set(self.changed),
+            numbers=Mirror(),
             known=pages,
             hidden=hidden,
             expanded=list(self.expanded),
@@ -243,6 +248,7 @@ class Table:
             self._counts[page.handle] -= 1
         self.unmarked = min(self.unmarked, keep)
         del self.slots[first:], self.pages[len(self.pages) - len(gone) :]
+        self.numbers.cut(len(self.pages), first)
         self.changed = {slot for slot in self.changed if slot < first}
         return keep
 
@@ -280,6 +286,8 @@ class Table:
         if new:
             self._note_calls(found)
         slot.pages = [self._page(page, new=new) for page in found.pages]
+        for row, page in enumerate(slot.pages, len(self.pages)):
+            page.row = row
         self.pages += slot.pages
         if any(page.stub for page in slot.pages):
             self.changed.add(len(self.slots) - 1)
@@ -321,6 +329,7 @@ class Table:
             self.facts.append("fault")
         for one in earlier:
             one.superseded = True
+            self.numbers.touch(one)
         if page.call_id in self._calls:
             deed = self._calls[page.call_id][2]
             part: Literal["result", "argument"] = "result" if page.kind == "result" else "argument"
@@ -330,6 +339,7 @@ class Table:
         for name in names:
             if name in self.known:
                 self.known[name].superseded = True
+                self.numbers.touch(self.known[name])
 
     def _note_use(self, said: str) -> None:
         """The answer to the call before this one quotes pages: they were in use then."""
@@ -338,6 +348,7 @@ class Table:
             if page is not None:
                 page.uses += 1
                 page.used = max(page.used, self.call - 1)
+                self.numbers.touch(page)
 
     def _handle(self, found: Found) -> str:
         """The page's handle, a longer one where another content has it already."""

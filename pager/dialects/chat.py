@@ -312,10 +312,12 @@ class _Draft:
 def _usage(usage: Json) -> Usage:
     """Tokens as reported; where details are missing, the names that other providers use are looked for."""
     asked, said = record(usage.get("prompt_tokens_details")), record(usage.get("completion_tokens_details"))
+    cached = [told for told in (asked.get("cached_tokens"), usage.get("prompt_cache_hit_tokens")) if type(told) is int]
     return Usage(
         input=number(usage.get("prompt_tokens")),
-        cached=number(asked.get("cached_tokens")) or number(usage.get("prompt_cache_hit_tokens")),
+        cached=max(cached, default=0),
         written=number(asked.get("cache_write_tokens")) or number(asked.get("cache_creation_tokens")),
         output=number(usage.get("completion_tokens")),
         reasoning=number(said.get("reasoning_tokens")),
+        tells_cached=bool(cached),
     )

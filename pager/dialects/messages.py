@@ -281,4 +281,5 @@ class _Draft:
         if not self._counts:
             return None
         fresh, cached, written, output = (self._counts.get(name, 0) for name in _COUNTS)
-        return Usage(fresh + cached + written, cached, written, output, self._counts.get("thinking_tokens", 0))
+        thought, told = self._counts.get("thinking_tokens", 0), "cache_read_input_tokens" in self._counts
+        return Usage(fresh + cached + written, cached, written, output, thought, told)

@@ -314,4 +314,5 @@ def _usage(usage: Json) -> Usage:
         written=number(asked.get("cache_write_tokens")),
         output=number(usage.get("output_tokens")),
         reasoning=number(said.get("reasoning_tokens")),
+        tells_cached=type(asked.get("cached_tokens")) is int,
     )

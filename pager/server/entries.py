@@ -1,7 +1,7 @@
 """What is written to the log of a call: the values that travel with it, and the events made of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 
 import orjson
@@ -221,4 +221,4 @@ def marks_of_answer(entry: Entry, answer: Answer) -> dict[bytes, Place]:
 def tokens(answer: Answer) -> Tokens | None:
     """The provider's own counts, as the log keeps them."""
     usage = answer.usage
-    return Tokens(usage.input, usage.cached, usage.written, usage.output, usage.reasoning) if usage else None
+    return Tokens(**asdict(usage)) if usage else None

@@ -66,7 +66,7 @@ SAID = Answer(
     finish="tool_calls",
     text="I look at both. \u00e9\U0001f600",
     calls=(ToolUse(0, "call_a", "read", '{"path": "a.txt"}'), ToolUse(1, "call_b", "shell", '{"cmd": "ls"}')),
-    usage=Usage(input=1200, cached=1024, written=64, output=80, reasoning=32),
+    usage=Usage(input=1200, cached=1024, written=64, output=80, reasoning=32, tells_cached=True),
     complete=True,
 )
 
@@ -296,7 +296,22 @@ def test_text_is_that_of_the_first_choice():
 
 def test_other_providers_names_for_cached_tokens_are_known():
     usage = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_cache_hit_tokens": 8}
-    assert read(stream(chunk(usage=usage))).usage == Usage(input=10, cached=8, output=2)
+    assert read(stream(chunk(usage=usage))).usage == Usage(input=10, cached=8, output=2, tells_cached=True)
+
+
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [
+        ({}, False),
+        ({"prompt_tokens_details": None}, False),
+        ({"prompt_tokens_details": {"cached_tokens": None}}, False),
+        ({"prompt_tokens_details": {"cached_tokens": 0}}, True),
+        ({"prompt_cache_hit_tokens": 0}, True),
+    ],
+)
+def test_no_cached_tokens_and_no_word_of_them_are_told_apart(usage, told):
+    usage = {"prompt_tokens": 10, "completion_tokens": 2, **usage}
+    assert read(stream(chunk(usage=usage))).usage == Usage(input=10, output=2, tells_cached=told)
 
 
 def test_broken_events_are_passed_over():

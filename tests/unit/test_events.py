@@ -63,6 +63,12 @@ def test_the_golden_log_uses_every_field(kind):
     assert used == {"kind", *kind.__struct_fields__}
 
 
+def test_no_cached_tokens_and_no_word_of_them_are_told_apart():
+    told, untold = events.Tokens(input=9, tells_cached=True), events.Tokens(input=9)
+    assert (told.cached_if_told, untold.cached_if_told) == (0, None)
+    assert events.Tokens(input=9, cached=4).cached_if_told == 4, "a log from before it was kept whether this was told"
+
+
 # Read as bytes a string can't hold half of a surrogate pair; the rest of Unicode must survive.
 _text = st.text(st.characters(codec="utf-8"))
 _values = {
@@ -75,7 +81,7 @@ _values = {
     int | None: st.none() | st.integers(0, 9),
     list[events.Evicted]: st.lists(st.builds(events.Evicted, _text, _text, _text, _text), max_size=3),
     list[events.Cut]: st.lists(st.builds(events.Cut, st.integers(0, 9), _text), max_size=3),
-    events.Tokens | None: st.none() | st.builds(events.Tokens, *[st.integers(0, 9)] * 5),
+    events.Tokens | None: st.none() | st.builds(events.Tokens, *[st.integers(0, 9)] * 5, st.booleans()),
 }
 
 

@@ -90,7 +90,7 @@ SAID = Answer(
     finish="tool_use",
     text="I look at both. \u00e9\U0001f600",
     calls=(ToolUse(0, "toolu_a", "read", '{"path": "a.txt"}'), ToolUse(1, "toolu_b", "list", "{}")),
-    usage=Usage(input=1212, cached=1000, written=200, output=80, reasoning=32),
+    usage=Usage(input=1212, cached=1000, written=200, output=80, reasoning=32, tells_cached=True),
     complete=True,
 )
 
@@ -235,11 +235,18 @@ def test_a_whole_answer_is_read_as_the_streamed_one():
     assert answer.complete
 
 
+@pytest.mark.parametrize(("counts", "told"), [({}, False), ({"cache_read_input_tokens": 0}, True)])
+def test_no_cached_tokens_and_no_word_of_them_are_told_apart(counts, told):
+    begun = {**BEGUN, "usage": {"input_tokens": 10, "output_tokens": 2, **counts}}
+    usage = read(stream({"type": "message_start", "message": begun})).usage
+    assert usage == Usage(input=10, output=2, tells_cached=told)
+
+
 def test_later_counts_correct_earlier_ones_field_by_field():
     corrected = {"input_tokens": 5, "cache_read_input_tokens": 1200, "output_tokens": 9}
     end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": corrected}
     usage = read(stream({"type": "message_start", "message": BEGUN}, end)).usage
-    assert usage == Usage(input=1405, cached=1200, written=200, output=9)
+    assert usage == Usage(input=1405, cached=1200, written=200, output=9, tells_cached=True)
 
 
 def test_arguments_may_stand_in_the_start_of_a_block():

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pager.caches import Cache, CacheKind
 from pager.errors import ConfigError
 from pager.models import (
     _OVERRIDABLE,
@@ -83,15 +84,19 @@ def test_a_model_is_found_however_its_name_is_written(small, asked, found):
     assert (model.name, model.known) == (found, True)
 
 
-@pytest.mark.parametrize("asked", ["gpt-4.9", "chat", "gpt-7", "llm", "", "/", "-", "claude", "no-such-model"])
+@pytest.mark.parametrize("asked", ["gpt-4.9", "chat", "gpt-7", "llm", "", "/", "-", "no-such-model"])
 def test_an_unknown_model_has_the_default_window_and_no_prices(small, asked):
     assert small.find(asked) == Model(asked)
     assert (Model(asked).window, Model(asked).input, Model(asked).known) == (128_000, None, False)
 
 
+def test_an_unknown_claude_still_needs_marks(small):
+    assert small.find("claude") == Model("claude", cache_kind=CacheKind.MARKED)
+
+
 def test_a_row_becomes_a_model(small):
     assert small.find("claude-large-5") == Model(
-        "claude-large-5", "anthropic", 1_000_000, 128_000, 5, 25, 0.5, 6.25, 10, cache_seconds=300.0, known=True
+        "claude-large-5", "anthropic", 1_000_000, 128_000, 5, 25, 0.5, 6.25, 10, 300.0, CacheKind.MARKED, known=True
     )
     assert small.find("elsewhere/gpt-5").window == 100_000
     assert small.find("odd-1").window == 128_000
@@ -182,6 +187,47 @@ def test_the_shipped_table_knows_the_usual_models(shipped, asked, window, read, 
     assert (found.read, found.write, found.ttl_seconds) == pytest.approx((read, write, ttl))
 
 
+# Caches.
+
+
+@pytest.mark.parametrize(
+    ("asked", "cache"),
+    [
+        ("claude-opus-5", Cache(CacheKind.MARKED, 512)),
+        ("claude-opus-4-8", Cache(CacheKind.MARKED, 1_024)),
+        ("claude-haiku-4-5", Cache(CacheKind.MARKED, 4_096)),
+        ("bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0", Cache(CacheKind.MARKED, 1_024)),
+        ("gpt-5.6", Cache(CacheKind.AUTOMATIC, 1_024)),
+        ("gemini-2.5-pro", Cache(CacheKind.AUTOMATIC, 2_048)),
+        ("deepseek-chat", Cache(CacheKind.AUTOMATIC, 64)),
+        ("gpt-4", Cache(CacheKind.NONE, 0)),
+        ("no-such-model", Cache(CacheKind.NONE, 0)),
+    ],
+)
+def test_the_cache_in_force_is_the_documented_one_where_reading_it_is_cheaper(shipped, asked, cache):
+    assert shipped.cache(asked) == cache
+
+
+def test_every_shipped_model_has_a_cache_or_counts_every_token(shipped):
+    for name in shipped.rows:
+        found, cache = shipped.prices(name), shipped.cache(name)
+        assert (cache.kind is CacheKind.NONE) == (found.read == 1.0)
+
+
+def test_a_named_price_list_says_too_whether_there_is_a_cache(small):
+    assert small.using(NAMED["anthropic"]).cache("gpt-4") == Cache(CacheKind.AUTOMATIC, 0)
+    assert small.using(NAMED["none"]).cache("gpt-5") == Cache(CacheKind.NONE, 0)
+
+
+def test_a_user_can_say_how_the_provider_caches(small):
+    text = "[models.'gpt-5']\ncache_kind = 'none'\n[models.'gpt-4o']\ncache_kind = 'marked'\ncache_minimum = 128\n"
+    table = small.using(parsed_overrides(text + "[models.'gpt-4']\ncached = 3", origin="p.toml"))
+    assert table.prices("gpt-5") == Prices(1.0, 1.0, 8.0, 0.0)
+    assert table.cache("gpt-5").kind is CacheKind.NONE
+    assert table.cache("gpt-4o") == Cache(CacheKind.MARKED, 128)
+    assert table.cache("gpt-4") == Cache(CacheKind.AUTOMATIC, 1_024)
+
+
 # --prices.
 
 
@@ -268,6 +314,18 @@ def test_the_closest_override_wins(small):
         ),
         ("[models.x]\nwindow = 0", "p.toml: models.x.window: must be a whole number of tokens from 1, found 0"),
         ("[models.x]\nwindow = 1.5", "p.toml: models.x.window: must be a whole number of tokens from 1, found 1.5"),
+        (
+            "[models.x]\ncache_minimum = 0",
+            "p.toml: models.x.cache_minimum: must be a whole number of tokens from 1, found 0",
+        ),
+        (
+            "[models.x]\ncache_kind = 'auto'",
+            "p.toml: models.x.cache_kind: must be one of automatic, marked, none, found 'auto'",
+        ),
+        (
+            "[models.x]\ncache_kind = []",
+            "p.toml: models.x.cache_kind: must be one of automatic, marked, none, found []",
+        ),
         ("[models.x", "p.toml: is not valid TOML: "),
     ],
 )

@@ -111,7 +111,7 @@ def test_a_prompt_is_seen_in_numbers():
     given = Branch().send(*READ_A, *READ_B).view()
     assert (given.call, given.prices, given.window, given.reserve, given.facts) == (1, PRICES, 10_000, 1_000, [])
     assert given.tokens == 100 + 300 + 1_000 + 200 + 2_000
-    assert given.pages == [
+    assert list(given.pages) == [
         PageView(
             handle=name(A),
             kind="result",
@@ -222,6 +222,7 @@ def test_a_page_that_was_needed_again_is_pinned_and_tells_it():
     branch = Branch().send(*READ_A).send(*READ_A, *ON).send(*READ_A, *ON * 2)
     assert not branch.view().pages[0].pinned
     branch.table.pages[0].fault(3)
+    branch.table.numbers.touch(branch.table.pages[0])
     page = branch.view().pages[0]
     assert (page.pinned, page.faults, page.idle, page.age) == (True, 1, 0, 2)
 

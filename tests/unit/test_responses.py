@@ -119,7 +119,7 @@ SAID = Answer(
     finish="completed",
     text=TEXT,
     calls=(ToolUse(0, "call_a", "read", '{"path": "a"}'), ToolUse(1, "call_b", "exec", "ls()")),
-    usage=Usage(input=1200, cached=1024, written=64, output=80, reasoning=32),
+    usage=Usage(input=1200, cached=1024, written=64, output=80, reasoning=32, tells_cached=True),
     complete=True,
 )
 
@@ -289,6 +289,13 @@ def test_any_split_of_the_stream_gives_the_same_answer(cuts):
 
 def test_a_whole_answer_is_read_as_the_streamed_one():
     assert responses.read(json.dumps(response("completed", OUTPUT, usage=USAGE)).encode()) == SAID
+
+
+@pytest.mark.parametrize(("details", "told"), [(None, False), ({}, False), ({"cached_tokens": 0}, True)])
+def test_no_cached_tokens_and_no_word_of_them_are_told_apart(details, told):
+    usage = {"input_tokens": 10, "output_tokens": 2, "input_tokens_details": details}
+    answer = responses.read(json.dumps(response("completed", OUTPUT, usage=usage)).encode())
+    assert answer.usage == Usage(input=10, output=2, tells_cached=told)
 
 
 def test_an_end_that_repeats_no_output_keeps_what_was_streamed():
