@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 GRACE = 2
 """Calls for which a new page stays: the results since the last two answers."""
 
-PIN_HALF_LIFE = 8
+PIN_HALF_LIFE = 4
 """Calls after which a pin has half its strength."""
 
 HELD = 0.5

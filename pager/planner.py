@@ -28,12 +28,17 @@ _BINDS_THINKING = re.compile(r"claude-[a-z]+-(?:5[-.][1-9]|[6-9]|\d\d)")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a call is planned under; ``bound`` if thinking in the prompt holds only while nothing before it changes."""
+    """What a call is planned under.
+
+    ``bound`` if thinking in the prompt holds only while nothing before it changes; a prompt of fewer than ``cacheable``
+    tokens is never cached.
+    """
 
     prices: Prices
     window: int
     reserve: int
     bound: bool = False
+    cacheable: int = 0
 
 
 class Plan(NamedTuple):
@@ -163,8 +168,8 @@ def _priced(cause: str, reason: str, gone: list[Page], table: Table, seen: View)
 
 
 def _is_warm(table: Table, terms: Terms) -> bool:
-    """Whether the provider still holds the prefix: the call before this one is not longer ago than it keeps it."""
-    return table.call > 1 and table.idle <= terms.prices.ttl_seconds
+    """Whether the provider still holds the prefix: it was long enough, and is not older than the provider keeps it."""
+    return table.call > 1 and table.idle <= terms.prices.ttl_seconds and table.before >= terms.cacheable
 
 
 def _bound_to(table: Table) -> int:

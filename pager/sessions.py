@@ -17,6 +17,7 @@ from pager.events import (
     LegFinished,
     Repacked,
     SessionOpened,
+    Tokens,
     ToolCalled,
 )
 from pager.identity import Key
@@ -185,9 +186,10 @@ def fold_tables(session: Session, log: Iterable[Stored], norms_of: NormsOf, tabl
                 digests = raws[call.branch] = kept + [bytes.fromhex(digest) for digest in call.messages]
                 if digests:
                     items = _logged(digests, norms_of(call.dialect, digests), tables)
-                    session.tables[call.branch].advance(call.call, call.attempt, row.at, items, call.size)
-            case AnswerFinished(branch=number, usage=usage, legs=0) as answer if number in session.tables and usage:
-                learn_tokens(session.tables[number], usage.input, answer.sent_size or sizes.get(number, 0))
+                    session.tables[call.branch].advance(call.call, call.attempt, row.at, items, call.size, call.model)
+            case AnswerFinished(branch=number, usage=usage) as answer if number in session.tables and usage:
+                size = 0 if answer.legs else answer.sent_size or sizes.get(number, 0)
+                learn_usage(session.tables[number], usage, size)
             case Repacked(branch=number) as repacked if number in session.tables:
                 repack(session.tables[number], repacked)
             case LegFinished(branch=number) as leg if number in session.tables:
@@ -220,17 +222,21 @@ def repack(table: Table, repacked: Repacked) -> None:
     table.evict(repacked.pages)
     table.account.repacks += repacked.price
     table.account.unwritten += 0 if repacked.warm else repacked.saved
+    table.evidence.changed()
 
 
-def learn_tokens(table: Table, tokens: int, size: int) -> None:
-    """Learn how many tokens the provider found in a prompt of so many bytes."""
-    if tokens and size:
-        table.reported = (tokens, size)
+def learn_usage(table: Table, usage: Tokens, size: int) -> None:
+    """Learn how many tokens the provider found in a prompt, of so many bytes if that is known, and in its cache."""
+    if usage.input and size:
+        table.reported = (usage.input, size)
+    table.evidence.reported(usage.input, usage.cached_if_told)
 
 
 def keep_leg(table: Table, finished: LegFinished, leg: Leg) -> None:
     """Keep a logged leg in the prompt."""
     table.keep_leg(finished.call, finished.attempt, leg, finished.pages)
+    if finished.usage is not None:
+        table.evidence.reported(finished.usage.input, finished.usage.cached_if_told)
 
 
 def _make_room(session: Session, number: int) -> None:

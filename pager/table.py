@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
+from pager.caches import Evidence
 from pager.columns import Mirror
 from pager.events import Evicted
 from pager.page import Account, Page, tokens_of
@@ -91,7 +92,9 @@ class Table:
     ``idle`` are the seconds since the call before, ``tool`` is the name of the tool that was added for paging, if it
     was; ``stopped`` says why there is no paging in this branch any more, if there is not. ``shown`` are the pages that
     the model knows by a stub, ``facts`` what happened since the call before, ``gaps`` the seconds between calls.
-    ``reported`` are the tokens that the provider found in a prompt of so many bytes, the latest of which that is known.
+    ``prompt`` are the tokens of the latest call's prompt, ``before`` those of the one before;
+    ``reported`` are the tokens that the provider found in a prompt of so many bytes, the latest of which that is known;
+    ``evidence`` is what its reports have shown of its cache.
     """
 
     dialect: str
@@ -115,10 +118,12 @@ class Table:
     account: Account = field(default_factory=Account)
     gaps: list[float] = field(default_factory=list)
     prompt: int = 0
+    before: int = 0
     reported: tuple[int, int] | None = None
     last_end: int = -1
     unmarked: int = 0
-    numbers: Mirror = field(default_factory=Mirror)
+    evidence: Evidence = field(default_factory=Evidence)
+    numbers: Mirror = field(default_factory=Mirror, compare=False, repr=False)
     known: dict[str, Page] = field(default_factory=dict)
     shown: dict[str, Source] = field(default_factory=dict)
     _news: list[str] = field(default_factory=list)
@@ -129,7 +134,7 @@ class Table:
     _quotes: Index = field(default_factory=Index)
     _dead: Supersession = field(default_factory=_by_what_was_read)
 
-    def advance(self, call: int, attempt: int, at: float, items: Items, size: int = 0) -> None:
+    def advance(self, call: int, attempt: int, at: float, items: Items, size: int = 0, model: str = "") -> None:
         """Take the request of a call, of so many bytes; what the latest one had already stays as it is."""
         self.catch_up()
         self.idle = at - self.at if self.call else 0.0
@@ -143,6 +148,7 @@ class Table:
         self.last_end = len(self.slots) - 1
         repeated = set(self.norms[fresh_from:])  # by a client that writes its history anew: no news either
         place = self._cut(common_length(self.digests, items.digests))
+        kept = len(self.slots)
         while place < len(items.digests):
             new = place >= fresh_from and items.norms[place] not in repeated
             place = self._take(place, items, new=new)
@@ -153,8 +159,10 @@ class Table:
             self.known = here
         self.digests, self.norms = list(items.digests), list(items.norms)
         gained = sum([page.gain for page in self.pages if page.stub])
-        self.prompt = max(0, tokens_of(size) - gained)
+        self.before, self.prompt = self.prompt, max(0, tokens_of(size) - gained)
         self.account.read += gained if attempt == 1 else 0
+        fresh = tokens_of(sum([slot.size for slot in self.slots[kept:]]))
+        self.evidence.sent(at, model, self.prompt, max(0, self.prompt - fresh) if kept else 0)
 
     def catch_up(self) -> None:
         """Index what came with the latest call: done while the model thinks, or before the next call is taken."""
@@ -221,6 +229,7 @@ class Table:
             expanded=list(self.expanded),
             facts=list(self.facts),
             account=replace(self.account),
+            evidence=self.evidence.copy(),
             gaps=list(self.gaps),
             _news=list(self._news),
             shown=dict(self.shown),

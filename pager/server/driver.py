@@ -23,7 +23,7 @@ from pager.model import Answer, Request
 from pager.page import tokens_of
 from pager.server import bodies
 from pager.server.bodies import ClientLeft, Receive
-from pager.server.entries import Entry, Incoming, Outcome
+from pager.server.entries import Entry, Incoming, Outcome, tokens
 from pager.server.estimates import Estimates
 from pager.server.journal import Journal
 from pager.server.legs import Legs, Wiring
@@ -272,9 +272,10 @@ class Driver:
             outcome = replace(
                 outcome, named=sum(handle in entry.paged.table.shown for handle in HANDLE.findall(answer.text))
             )
-        if entry.paged is not None and answer.usage is not None and not outcome.legs:
-            size = outcome.sent_size or len(entry.incoming.request.body)
-            sessions.learn_tokens(entry.paged.table, answer.usage.input, size)
+        usage = tokens(answer)
+        if entry.paged is not None and usage is not None:
+            size = 0 if outcome.legs else outcome.sent_size or len(entry.incoming.request.body)
+            sessions.learn_usage(entry.paged.table, usage, size)
         self._journal.answered(entry, answer)
         counted = counting.done() and not counting.cancelled()
         estimate = (counting.result() or 0) if counted else 0

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pager import planner, sessions
+from pager.caches import uncached
 from pager.dialect import Dialect
 from pager.events import Bypassed, Event, Repacked
 from pager.eviction import Stubs, text_at
@@ -30,6 +31,7 @@ from pager.tables import Tables
 RESERVE = 16_000  # tokens left for the answer where neither the request nor the table of models says how many
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 BYPASS = "x-pager-bypass"
+MARKED = "messages"  # the wire format in which we mark what shall be cached, where the client does not
 PLAUSIBLE = range(2_000, 20_000_001)  # tokens that a window may have
 _WHOLE = re.compile(rb"\d{1,9}")
 # How harnesses ask for a summary of the whole history: Claude Code and others in words, Codex by what it is.
@@ -110,8 +112,8 @@ class Pager:
         if request.separator is None or not request.items or branch not in session.tables:
             return None
         table = session.tables[branch]
-        table.advance(placement.call, placement.attempt, call.at, call.items, len(request.body))
-        paged = Paged(call.dialect, request, table, self._terms(request), (table.call, table.attempt))
+        table.advance(placement.call, placement.attempt, call.at, call.items, len(request.body), request.model)
+        paged = Paged(call.dialect, request, table, self._terms(request, table), (table.call, table.attempt))
         where = (branch, placement.call, placement.attempt)
         if table.lost_legs:
             gone = f"the place of {table.lost_legs} hidden legs is gone from the client's history"
@@ -214,12 +216,17 @@ class Pager:
         raw = slot.raw if slot.raw is not None else bytes(paged.request.items[slot.item])
         return self._stubs.make(paged.dialect, paged.table, page, raw, tool)
 
-    def _terms(self, request: Request) -> Terms:
-        model = self._models.find(request.model)
+    def _terms(self, request: Request, table: Table) -> Terms:
+        """What this call is planned under; what was observed of a provider's cache stands over what is documented."""
+        model, cache = self._models.find(request.model), self._models.cache(request.model)
         window = self._windows.get(request.model, model.window)
         reserve = min(_asked_for(request) or min(model.output_limit or RESERVE, RESERVE), window // 2)
-        bound = planner.binds_thinking(request.model)
-        return Terms(self._models.prices(request.model), window, reserve, bound)
+        prices = self._models.prices(request.model)
+        if self._models.fixed is None:
+            asked = (self._marks and request.dialect == MARKED) or b'"cache_control"' in request.body
+            served = cache.serves(marked=asked) or table.evidence.held > 0
+            prices = table.evidence.believed(prices if served else uncached(prices))
+        return Terms(prices, window, reserve, planner.binds_thinking(request.model), cache.minimum)
 
     def _text(self, dialect: Dialect, source: Source) -> str | None:
         raw = self.tables.fetch(source.message)

@@ -227,7 +227,7 @@ def test_what_a_hidden_leg_brought_is_evicted_with_its_own_content_in_the_log():
     brought = f"=== {handle(A)}, all 60 lines ===\n{A}"
     talk.table.keep_leg(3, 1, leg(brought), [handle(A)])
     told = (say("I look.Yes."), user())
-    for more in range(10):
+    for more in range(6):
         talk.send(body(*STAGES[2], *told, *ON * more))
     (event,) = talk.events
     assert [gone.page for gone in event.pages] == [handle(brought)]

@@ -30,7 +30,7 @@ from pager.scripted.messages import Messages
 from pager.scripted.responses import Responses
 from pager.scripted.script import Call, Say
 from pager.scripted.wire import Turn
-from pager.server.entries import Incoming, Outcome
+from pager.server.entries import Incoming, Outcome, tokens
 from pager.server.journal import Journal
 from pager.server.paging import Pager
 from pager.stores import open_store
@@ -446,6 +446,9 @@ class Player:
         if step.again:
             entry, answer = await self.call(step, entry.incoming.request.body)
         said = self.dialect.read(answer)
+        usage = tokens(said)
+        if entry.paged is not None and usage is not None:
+            sessions.learn_usage(entry.paged.table, usage, len(entry.incoming.request.body))
         self.journal.answered(entry, said)
         self.journal.answer(entry, said, Outcome(200, answer, 1.0, 2.0, self.now), 0)
         ids = self.harness.take(json.loads(answer))
@@ -672,7 +675,7 @@ def test_page_tables_read_again_from_the_log_are_the_live_ones(name, steps, habi
 
 def decisive(table):
     """All of a table that what goes upstream, now or later, can depend on; its indexes and memos aside."""
-    apart = {"read", "expand", "slots", "hidden", "unmarked"}
+    apart = {"read", "expand", "slots", "hidden", "unmarked", "numbers"}
     told = {one.name: getattr(table, one.name) for one in fields(table) if one.name not in apart and one.name[0] != "_"}
     slots = [(slot.digest, slot.item, slot.raw, slot.size, slot.reasoning, slot.pages) for slot in table.slots]
     hidden = {place: (kept.before, msgspec.json.encode(kept.legs)) for place, kept in table.hidden.items()}
