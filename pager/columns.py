@@ -77,6 +77,11 @@ class Mirror:
         return self._tools[: self._known_pages]
 
     @property
+    def tool_names(self) -> list[str]:
+        """The tools by their numbers."""
+        return list(self._codes)
+
+    @property
     def starts(self) -> "Numbers":
         """The bytes of all slots before each slot, and at the end those of all."""
         return self._starts[: self._known_slots + 1]

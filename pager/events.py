@@ -24,12 +24,18 @@ class Event(msgspec.Struct, frozen=True, tag_field="kind", tag=True, omit_defaul
 
 
 class SessionOpened(Event, frozen=True):
-    """The first call of a session arrived; ``source`` is what told it apart: a header's name or ``lineage``."""
+    """The first call of a session arrived; ``source`` is what told it apart: a header's name or ``lineage``.
+
+    ``arm`` is the arm of an experiment that it was given to; ``learned`` the version of what other sessions had taught
+    by then, which it goes by to its end.
+    """
 
     tenant: str
     key: str
     source: str
     harness: str = ""
+    arm: str = ""
+    learned: str = ""
 
 
 class BranchOpened(Event, frozen=True):
@@ -250,6 +256,17 @@ class LegFinished(Event, frozen=True):
     mixed: bool = False
 
 
+class Learned(Event, frozen=True):
+    """What the log's sessions teach was worked out anew; ``content`` is its blob, and its version.
+
+    It counts ``sessions`` sessions, of the events up to the sequence number ``upto``.
+    """
+
+    content: str
+    sessions: int
+    upto: int
+
+
 EVENT_TYPES: tuple[type[Event], ...] = tuple(Event.__subclasses__())
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
@@ -263,6 +280,7 @@ _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     | Bypassed
     | Repacked
     | LegFinished
+    | Learned
 )
 
 

@@ -1,7 +1,7 @@
 """Makes the stub that stands for a page from the page's own content."""
 
 from pager.dialect import Dialect
-from pager.page import STUB_TOKENS, Page
+from pager.page import Page, stub_limit
 from pager.stubs import Subject, make_stub
 from pager.table import Table
 from pager.tokens import O200K, Counter
@@ -18,7 +18,7 @@ class Stubs:
         text = text_at(dialect, raw, page.key) or ""
         about, lines = table.about(page), text.count("\n") + 1
         subject = Subject("argument" if page.kind == "argument" else "result", page.tool, about, page.size, lines, text)
-        return make_stub(subject, page.handle, self._count, STUB_TOKENS, getter=tool)
+        return make_stub(subject, page.handle, self._count, stub_limit(page.tokens), getter=tool)
 
     def _count(self, text: str) -> int:
         return self._counter.count(text, O200K)

@@ -147,7 +147,8 @@ class Session:
     """A session's branches, also by the marks of their latest requests, and where its log stands.
 
     ``answers`` and ``issued`` say which call got which answer and issued which tool call. ``tables`` are the branches'
-    page tables, by their numbers; ``unpaged`` says why there are none, where they could not be made.
+    page tables, by their numbers; ``unpaged`` says why there are none, where they could not be made. ``arm`` and
+    ``learned`` were settled when it was opened: the arm of an experiment, and what it goes by of what others taught.
     """
 
     id: str
@@ -159,6 +160,9 @@ class Session:
     answers: dict[str, tuple[int, int]] = field(default_factory=dict)
     tables: dict[int, Table] = field(default_factory=dict)
     unpaged: str = ""
+    harness: str = ""
+    arm: str = ""
+    learned: str = ""
 
     def move_tip(self, branch: Branch, mark: bytes) -> None:
         """Let this mark, and no longer the one before, lead to the branch."""

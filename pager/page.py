@@ -25,7 +25,10 @@ BYTES_A_TOKEN = 3.5
 """By which a page's tokens are told from its bytes: near enough to choose by, and the same in every process."""
 
 STUB_TOKENS = 48
-"""What a stub may have."""
+"""What a stub may have at most: a tenth of its page, as it is paid on every call."""
+
+SMALLEST_STUB = 30
+"""What a stub may have in any case: room for a handle, a tool and its main argument."""
 
 
 def tokens_of(size: int) -> int:
@@ -40,6 +43,11 @@ def left_of(pin: _Number, calls: _Number) -> _Number:
     """What is left of a pin after so many calls."""
     left: _Number = pin * 0.5 ** (calls / PIN_HALF_LIFE)
     return left
+
+
+def stub_limit(tokens: int) -> int:
+    """The tokens that the stub of a page of so many tokens may have."""
+    return max(SMALLEST_STUB, min(STUB_TOKENS, tokens // 10))
 
 
 @dataclass(slots=True)
@@ -61,14 +69,15 @@ class Page:
     faults: int = 0
     superseded: bool = False
     stub: str = ""
-    stub_tokens: int = STUB_TOKENS
     pin: float = 0.0
     pinned_at: int = 0
     row: int = 0
     tokens: int = field(init=False)
+    stub_tokens: int = 0
 
     def __post_init__(self) -> None:
         self.tokens = tokens_of(self.size)
+        self.stub_tokens = self.stub_tokens or stub_limit(self.tokens)
 
     @property
     def gain(self) -> int:

@@ -8,10 +8,10 @@ from pager.quotes import said
 from pager.sites import Site
 from pager.stubs import handle_of
 
-SMALLEST = 700
+SMALLEST = 500
 """Bytes below which a text is no page: about three stubs' worth of tokens."""
 
-SMALLEST_ARGUMENT = 1_500
+SMALLEST_ARGUMENT = 1_000
 """Bytes below which an argument is no page: a model learns from its own calls how calls are written."""
 
 

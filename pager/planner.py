@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pager.columns import Columns, Pages
+from pager.experience import SHIPPED, Experience
 from pager.page import BYTES_A_TOKEN, ERROR_CALLS, GRACE, HELD, Page, left_of
 from pager.policy import Decision, Policy, Prices, View
 from pager.table import Table
 
 if TYPE_CHECKING:
-    from pager.columns import Flags
+    from pager.columns import Flags, Numbers
 
 ROOM = 0.7
 """The share of the window that a rescue leaves filled, so that not every later call needs another one."""
@@ -31,7 +32,7 @@ class Terms:
     """What a call is planned under.
 
     ``bound`` if thinking in the prompt holds only while nothing before it changes; a prompt of fewer than ``cacheable``
-    tokens is never cached.
+    tokens is never cached. ``experience`` is what other sessions, also of this ``harness``, have taught.
     """
 
     prices: Prices
@@ -39,6 +40,8 @@ class Terms:
     reserve: int
     bound: bool = False
     cacheable: int = 0
+    experience: Experience = SHIPPED
+    harness: str = ""
 
 
 class Plan(NamedTuple):
@@ -80,6 +83,7 @@ def view(table: Table, outside: int, terms: Terms) -> View:
         saved=table.account.saved(terms.prices),
         spent=table.account.spent(terms.prices),
         tool_added=bool(table.tool),
+        to_go=terms.experience.to_go(terms.harness, table.call),
     )
 
 
@@ -114,9 +118,18 @@ def _columns(table: Table, outside: int, terms: Terms, *, warm: bool) -> tuple[C
         it.tools,
         made[it.tools].astype(float),
         reused[it.tools].astype(float),
-        np.ones(len(tokens)),
+        _usual(table, terms),
     )
     return shown, total
+
+
+def _usual(table: Table, terms: Terms) -> "Numbers":
+    """How often pages of each one's tool and kind are needed again, as other sessions have taught."""
+    it, known, harness = table.numbers, terms.experience, terms.harness
+    results = np.array([known.usual(harness, tool, argument=False) for tool in it.tool_names])
+    arguments = np.array([known.usual(harness, tool, argument=True) for tool in it.tool_names])
+    usual: Numbers = np.where(it["is_argument"] > 0, arguments[it.tools], results[it.tools])
+    return usual
 
 
 def _pinned(table: Table, terms: Terms) -> "Flags":
@@ -169,7 +182,7 @@ def _priced(cause: str, reason: str, gone: list[Page], table: Table, seen: View)
 
 def _is_warm(table: Table, terms: Terms) -> bool:
     """Whether the provider still holds the prefix: it was long enough, and is not older than the provider keeps it."""
-    return table.call > 1 and table.idle <= terms.prices.ttl_seconds and table.before >= terms.cacheable
+    return table.call > 1 and table.idle <= terms.prices.ttl_seconds > 0 and table.before >= terms.cacheable
 
 
 def _bound_to(table: Table) -> int:

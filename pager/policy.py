@@ -7,7 +7,7 @@ with one class, found by its file name; a user's own is named as ``path/to/file.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -95,6 +95,22 @@ class Decision:
     evict: tuple[str, ...] = ()
     cut: int | None = None
     reason: str = ""
+
+
+class Weighed(NamedTuple):
+    """What a policy made of one page, in units of one uncached input token.
+
+    ``chance`` is how likely it is needed again while the decision counts, ``saving`` what evicting it would save until
+    then, ``fault`` what being asked for it would cost, ``worth`` what evicting it is expected to bring; ``goes`` says
+    whether it was evicted.
+    """
+
+    page: PageView
+    goes: bool
+    chance: float
+    saving: float
+    fault: float
+    worth: float
 
 
 class Policy(Protocol):

@@ -149,14 +149,15 @@ def fold(session: str, log: Iterable[Stored], norms_of: NormsOf) -> Session:
     dialects: dict[int, str] = {}
     for row in log:
         match row.event:
-            case SessionOpened(tenant=tenant):
-                rebuilt.tenant = tenant
-            case BranchOpened() as opened:
-                dialects[opened.branch] = opened.dialect
-                _make_room(rebuilt, max(opened.branch, opened.parent or 0))
-                rebuilt.branches[opened.branch] = _branch(opened)
-                if opened.parent is not None:
-                    rebuilt.branches[opened.branch].inherit(rebuilt.branches[opened.parent])
+            case SessionOpened() as opened:
+                rebuilt.tenant, rebuilt.harness = opened.tenant, opened.harness
+                rebuilt.arm, rebuilt.learned = opened.arm, opened.learned
+            case BranchOpened() as begun:
+                dialects[begun.branch] = begun.dialect
+                _make_room(rebuilt, max(begun.branch, begun.parent or 0))
+                rebuilt.branches[begun.branch] = _branch(begun)
+                if begun.parent is not None:
+                    rebuilt.branches[begun.branch].inherit(rebuilt.branches[begun.parent])
             case CallReceived() as call:
                 _replay(rebuilt, call)
             case ToolCalled(branch=number, call=call_number, call_id=call_id):

@@ -68,6 +68,7 @@ _A_VARIABLE = "the name of an environment variable (letters, digits, _), never t
 Name = Annotated[str, Field(min_length=1)]
 Address = Annotated[str, AfterValidator(_address), Words(_A_URL)]
 Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False), Words("seconds, more than 0")]
+Share = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Header = Annotated[str, Field(pattern=_HEADER), AfterValidator(str.lower)]
 Variable = Annotated[str, Field(pattern=_VARIABLE)]
 TenantKeys = Annotated[Mapping[Name, Variable], AfterValidator(_distinct)]
@@ -163,6 +164,20 @@ class Paging(_Part):
     )
 
 
+class Experiment(_Part):
+    """Which share of the sessions is under which policy, to compare them."""
+
+    arms: Annotated[
+        Mapping[Name, Share],
+        Words("a table of policies and their shares, numbers above 0, such as { cost_aware = 0.9, keep_all = 0.1 }"),
+    ] = Field(
+        default_factory=dict,
+        description="Policies by name, with the share of new sessions that each is given, by a hash of its id; "
+        "`ctxpager experiment` compares them. Empty: all sessions are under `policy`.",
+        examples=["cost_aware = 0.9", "keep_all = 0.1"],
+    )
+
+
 class Settings(_Part):
     """Everything that can be set."""
 
@@ -194,6 +209,12 @@ class Settings(_Part):
         description="Which policy proposes what to evict. cost_aware evicts only what pays under the prices in force; "
         "under keep_all every request goes out as it came.",
     )
+    learn: Annotated[Literal["daily", "off"], Words('"daily" or "off"')] = Field(
+        default="daily",
+        description="Whether what the log's sessions teach of tools and of how long sessions last is worked out anew "
+        "once a day, for the sessions that begin after that. off uses what is shipped, so that every session is "
+        "decided as on a fresh install.",
+    )
     prices: Annotated[str, Words('"", "anthropic", "openai", "none" or the path of a price file')] = Field(
         default="",
         description="Whose price ratios and cache lifetime are in force. Empty: they follow from each call's model, "
@@ -219,6 +240,7 @@ class Settings(_Part):
     upstream: Upstream = Field(default_factory=Upstream)
     identity: Identity = Field(default_factory=Identity)
     paging: Paging = Field(default_factory=Paging)
+    experiment: Experiment = Field(default_factory=Experiment)
     models: Annotated[Mapping[Name, Mapping[str, object]], Words("a table for each model name")] = Field(
         default_factory=dict,
         description="What to believe of a model instead of the shipped table: its window, output limit and prices, by "

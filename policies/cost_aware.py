@@ -1,50 +1,64 @@
 """Evicts only when it pays: prices every page and every cut, and never spends what it has not saved.
 
 Money is counted in units of one uncached input token. A page of ``s`` tokens that is not in the prompt saves reading it
-on every call to come; if the model asks for it again, that costs a request, and writing the page. Where the provider
-still holds the prompt, evicting also costs writing again all that stands after the first page that goes, so pages are
-weighed from the end of the prompt towards its beginning, and the cut with the greatest net wins.
+on every call until it is needed; if the model asks for it again, that costs a request, and writing the page. Where the
+provider still holds the prompt, evicting also costs writing again all that stands after the first page that goes, so
+pages are weighed from the end of the prompt towards its beginning, and the cut with the greatest net wins.
 
-Two things make this less simple than it looks. A prompt whose cache has gone cold is written anew in any case, so that
-evicting is free then: a repack in between only has to pay until the next such moment comes. And nobody knows how long a
-session lasts: it is taken to go on for twice the calls it has had.
+How likely a page is needed again follows a plain law that held on every kind of recorded session: the chance that the
+next call needs it falls with the calls since it was last used, as one over their number, and grows with its size, as
+there is more in it to be needed.
+
+How long a decision counts differs. A prompt whose cache has gone cold is written anew in any case, so that evicting is
+free then: a repack in between only has to pay until the next such moment comes. Where nothing is cached at all, every
+call is such a moment, and a page is weighed for that call alone. And nobody knows how long a session lasts: unless
+other sessions have taught better, it is taken to go on for twice the calls it has had.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from pager.columns import columns
 from pager.errors import PolicyError
-from pager.policy import Decision, PageView, View
+from pager.experience import GROWTH, SIZE, STRENGTH
+from pager.policy import ASKING, Decision, View, Weighed
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-ASKING = 40  # tokens in which a model asks for a page
+    from pager.columns import Flags, Numbers
+
+    Places = NDArray[np.intp]
+
 TOOL = 150  # tokens of the tool that brings pages back
+ROOM = 0.8  # the share of the limit that is left filled, so that not every later call is above it again
 
 
 @dataclass(frozen=True, slots=True)
 class CostAware:
     """The default policy.
 
-    ``reuse`` is the chance that a page just used is needed again; it falls to a half after ``half_life`` calls without
-    use. A session is taken to last ``horizon`` times the calls that it has had, the next cold cache to come after
-    ``patience`` times the calls that there were between such moments so far. A repack must bring at least ``margin`` of
-    the prompt's tokens. What repacks and faults have cost never runs ahead of what they saved: a repack of a warm
-    prompt is paid from what was saved before, and one of a cold prompt must save, within ``soon`` calls and with what
-    was saved before, ``cover`` times what a fault costs.
+    ``reuse`` is the chance that a page of 1,000 tokens that was used at the last call is needed at the next; it falls
+    as one over the calls since, and grows with the page's size to the power of ``growth``. A session is taken to last
+    ``horizon`` times the calls that it has had, the next cold cache to come after ``patience`` times the calls that
+    there were between such moments so far. A repack of a prompt that is cached must bring at least ``margin`` of the
+    prompt's tokens. What repacks and faults have cost never runs ahead of what they saved: a repack of a warm prompt is
+    paid from what was saved before, and one of a cold prompt must save, within ``soon`` calls and with what was saved
+    before, ``cover`` times what a fault costs. Whatever it costs, a prompt above ``limit`` tokens is cut below it.
     """
 
-    reuse: float = 0.2
-    half_life: float = 8.0
+    reuse: float = STRENGTH
+    growth: float = GROWTH
     horizon: float = 2.0
-    patience: float = 0.7
-    margin: float = 0.2
+    patience: float = 1.0
+    margin: float = 0.1
     soon: int = 8
     cover: float = 1.3
+    limit: int = 0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -53,112 +67,137 @@ class CostAware:
                 raise PolicyError(f"policy 'cost_aware': {name} must be a number of at least 0, not {value!r}")
 
     def choose(self, view: View) -> Decision:
-        """The cut with the greatest net, if it pays by the margin and can be paid for."""
-        worth_it = [page for page in view.pages if page.tokens > 1.5 * page.stub_tokens and page.evictable]
-        pages = sorted(worth_it, key=attrgetter("position"))
-        plan = _Plan(self, view, pages)
-        chosen = plan.best() if pages else []
-        if not chosen:
-            return Decision(reason=f"none of {len(pages)} pages that could go pays for itself")
-        net, price = plan.net, plan.price
-        told = f"{len(chosen)} of {len(view.pages)} pages: net {net:.0f}, price {price:.0f}"
-        if net < self.margin * view.tokens:
-            return Decision(reason=f"{told}; less than {self.margin:g} of {view.tokens} tokens")
-        if not plan.is_covered():
-            return Decision(reason=f"{told}; not covered by {view.saved - view.spent:.0f} saved so far")
-        return Decision(tuple(page.handle for page in chosen), chosen[0].position, told)
+        """The cut with the greatest net, if it pays by the margin and can be paid for; or what the limit demands."""
+        plan = _Plan(self, view)
+        if not plan.may_go.any():
+            return Decision(reason="no page may go")
+        chosen, reason = plan.best()
+        if self.limit and view.tokens - plan.freed(chosen) > self.limit:
+            chosen, reason = plan.cut_down(chosen)
+        if not chosen.size:
+            return Decision(reason=reason)
+        return Decision(tuple(view.pages[at].handle for at in chosen.tolist()), int(chosen[0]), reason)
+
+    def explain(self, view: View) -> Sequence[Weighed]:
+        """What each page was weighed at, in the order of the prompt."""
+        return _Plan(self, view).weighed(frozenset(self.choose(view).evict))
 
 
 class _Plan:
-    """The pages of one view, from the end of the prompt to its beginning, with what each is worth."""
+    """The pages of one view, with what each is worth; pages are told by their positions."""
 
-    def __init__(self, rule: CostAware, view: View, pages: list[PageView]) -> None:
-        self._rule = rule
-        self._view = view
-        self._pages = pages[::-1]
-        self.net = self.price = 0.0
-        self._freed = self._largest = 0.0
+    def __init__(self, rule: CostAware, view: View) -> None:
+        self._rule, self._view = rule, view
+        self._it = it = columns(view.pages)
+        self._caches = view.prices.read < view.prices.write
+        self._left = rule.horizon * view.call if view.to_go is None else view.to_go
+        self._left = max(1.0, self._left)
+        self._frees = it.tokens - it.stub_tokens
+        self._size = np.maximum(it.tokens, 1.0)
+        self.may_go: Flags = it.evictable
+        self._fault = self._asking + (view.prices.write - view.prices.read) * it.tokens
 
-    def best(self) -> list[PageView]:
-        """The pages behind the best cut, in the order of the prompt; none if no cut pays."""
-        import numpy as np  # only those who use this policy pay for the import
-
-        size = self._column("tokens")
-        frees = size - self._column("stub_tokens")
-        worth = self._worth(size, frees)
-        good = np.flatnonzero(worth > 0)
+    def best(self) -> tuple["Places", str]:
+        """The pages behind the best cut, in the order of the prompt, and why; none if no cut pays or can be paid."""
+        rule, view = self._rule, self._view
+        worth = self._worth()
+        good = np.flatnonzero(self.may_go & (worth > 0))[::-1]
         if not good.size:
-            return []
-        freed = np.cumsum(frees[good])
-        price = self._prices((size + self._column("after"))[good], freed)
+            return good, f"none of {int(self.may_go.sum())} pages that could go pays for itself"
+        freed = np.cumsum(self._frees[good])
+        price = self._prices(good, freed)
         net = np.cumsum(worth[good]) - price
         at = int(net.argmax())
-        self.net, self.price, self._freed = float(net[at]), float(price[at]), float(freed[at])
-        self._largest = float(size[good[: at + 1]].max())
-        return [self._pages[i] for i in good[at::-1]] if self.net > 0 else []
+        chosen = good[at::-1]
+        told = f"{at + 1} of {len(worth)} pages: net {net[at]:.0f}, price {price[at]:.0f}"
+        if net[at] <= 0:
+            return chosen[:0], f"{told}; does not pay"
+        if self._caches and net[at] < rule.margin * view.tokens:
+            return chosen[:0], f"{told}; less than {rule.margin:g} of {view.tokens} tokens"
+        if not self._is_covered(float(price[at]), float(freed[at]), float(self._fault[chosen].max())):
+            return chosen[:0], f"{told}; not covered by {view.saved - view.spent:.0f} saved so far"
+        return chosen, told
 
-    def is_covered(self) -> bool:
+    def cut_down(self, chosen: "Places") -> tuple["Places", str]:
+        """These pages, and with them those that are worth most for their size, until the prompt is below the limit."""
+        rule, view = self._rule, self._view
+        others = self.may_go.copy()
+        others[chosen] = False
+        rest = np.flatnonzero(others)
+        rest = rest[np.argsort(-(self._worth()[rest] / self._frees[rest]), kind="stable")]
+        missing = view.tokens - self.freed(chosen) - ROOM * rule.limit
+        enough = int(np.searchsorted(np.cumsum(self._frees[rest]), missing)) + 1
+        gone = np.sort(np.concatenate([chosen, rest[:enough]]))
+        return gone, f"{len(gone)} of {len(others)} pages: {view.tokens} tokens are above the limit of {rule.limit:g}"
+
+    def freed(self, chosen: "Places") -> float:
+        """The tokens that the prompt is shorter without these pages."""
+        return float(self._frees[chosen].sum())
+
+    def weighed(self, gone: frozenset[str]) -> list[Weighed]:
+        """Every page with its numbers."""
+        chance, saving, worth = self._chance(), self._saving(), self._worth()
+        return [
+            Weighed(page, page.handle in gone, *map(float, (chance[at], saving[at], self._fault[at], worth[at])))
+            for at, page in enumerate(self._view.pages)
+        ]
+
+    @property
+    def _asking(self) -> float:
+        """What it costs to be asked for anything at all."""
+        view, prices = self._view, self._view.prices
+        return prices.read * view.tokens + prices.output * ASKING
+
+    @property
+    def _span(self) -> float:
+        """The calls for which a decision counts: until it can be taken again for nothing, or to the end."""
+        if not self._caches:
+            return 1.0
+        if not self._view.warm:
+            return self._left
+        between = (self._view.call + 8) / (self._view.colds + 0.5)
+        return min(self._left, max(1.0, self._rule.patience * between))
+
+    def _strength(self) -> "Numbers":
+        """How much a page is in demand: the chance that it is needed a call after its use."""
+        it, rule = self._it, self._rule
+        strength = rule.reuse * it.usual * (self._size / SIZE) ** rule.growth
+        strength = strength * np.where(it.faults, 1.5, 1.0) * np.where(it.superseded, 0.5, 1.0)
+        return np.minimum(strength, 0.95)
+
+    def _chance(self) -> "Numbers":
+        """How likely each page is needed within the span: a chance of strength / n in the n-th call after its use."""
+        idle = np.maximum(self._it.idle, 1.0)
+        chance: Numbers = 1 - (idle / (idle + self._span)) ** self._strength()
+        return chance
+
+    def _saving(self) -> "Numbers":
+        """What evicting each page saves until it is needed or the span is over."""
+        prices, idle, wanes = self._view.prices, np.maximum(self._it.idle, 1.0), 1 - self._strength()
+        calls = idle / wanes * ((1 + (self._span - 1) / idle) ** wanes - 1)
+        return self._frees * ((prices.read if self._view.warm else prices.write) + prices.read * calls)
+
+    def _worth(self) -> "Numbers":
+        """What evicting each page is expected to bring, where that costs nothing by itself."""
+        return self._saving() - self._chance() * self._fault
+
+    def _prices(self, good: "Places", freed: "Numbers") -> "Numbers":
+        """What each cut costs: writing again what is kept behind it, all where the tool is yet to be added."""
+        view, prices, it = self._view, self._view.prices, self._it
+        if view.tool_added:
+            behind, tool = it.tokens[good] + it.after[good], 0.0
+        else:
+            behind = np.full(len(good), float(view.tokens))
+            tool = TOOL * (prices.write + prices.read * (self._left if self._caches else 0.0))
+        again = (prices.write - prices.read) * np.maximum(behind - freed, 0.0) if view.warm else 0.0 * behind
+        return again + tool
+
+    def _is_covered(self, price: float, freed: float, fault: float) -> bool:
         """Whether what was saved so far pays for a warm repack, or a cold one soon brings what a fault would cost."""
         rule, view, prices = self._rule, self._view, self._view.prices
         fund = view.saved - view.spent
         if view.warm:
-            return self.price <= fund
-        calls = min(rule.soon, self._horizon)
-        brings = self._freed * (prices.write + prices.read * (calls - 1)) - (
-            0 if view.tool_added else TOOL * prices.write
-        )
-        fault = prices.read * view.tokens + prices.write * self._largest + prices.output * ASKING
+            return price <= fund
+        calls = min(rule.soon, self._left)
+        brings = freed * (prices.write + prices.read * (calls - 1)) - (0 if view.tool_added else TOOL * prices.write)
         return brings + max(0.0, fund) >= rule.cover * fault
-
-    @property
-    def _horizon(self) -> float:
-        """The calls that the session is taken to go on for."""
-        return max(1.0, self._rule.horizon * self._view.call)
-
-    @property
-    def _until_cold(self) -> float:
-        """The calls until the cache will be cold again; a warm repack is worth nothing beyond."""
-        view = self._view
-        return min(self._horizon, max(1.0, self._rule.patience * (view.call + 8) / (view.colds + 0.5)))
-
-    def _column(self, name: str) -> "NDArray[np.float64]":
-        """One number of each page."""
-        import numpy as np
-
-        return np.fromiter(map(attrgetter(name), self._pages), float, len(self._pages))
-
-    def _worth(self, size: "NDArray[np.float64]", frees: "NDArray[np.float64]") -> "NDArray[np.float64]":
-        """What evicting each page saves, less what being asked for it again would cost."""
-        view, prices, horizon = self._view, self._view.prices, self._horizon
-        calls = self._until_cold if view.warm else horizon
-        first = prices.read if view.warm else prices.write
-        saving = frees * (first + prices.read * (calls - 1))
-        asking = prices.read * view.tokens + prices.output * ASKING
-        fault = asking + prices.write * size + prices.read * size * horizon / 2
-        # A fault that comes only after the next cold moment would have come without this repack, too.
-        share = min(1.0, calls / horizon + 0.3) if view.warm else 1.0
-        worth: NDArray[np.float64] = saving - self._chances() * fault * share
-        return worth
-
-    def _chances(self) -> "NDArray[np.float64]":
-        """How likely each page is needed again: by how long it was not, and by what its tool's pages did."""
-        import numpy as np
-
-        rule, column = self._rule, self._column
-        chance = rule.reuse / (1 + column("idle") / (rule.half_life or inf))
-        chance *= np.where([page.kind == "argument" for page in self._pages], 1.1, 1.0)
-        chance *= np.where(column("uses") >= 2, 1.3, 1.0)
-        chance *= np.where(column("faults"), 2.0, 1.0)
-        chance *= np.where(column("superseded"), 0.5, 1.0)
-        usual = (column("tool_reused") + 2) / (0.2 * column("tool_pages") + 2)
-        chances: NDArray[np.float64] = np.minimum(0.95, chance * np.clip(usual, 0.3, 3.0))
-        return chances
-
-    def _prices(self, behind: "NDArray[np.float64]", freed: "NDArray[np.float64]") -> "NDArray[np.float64]":
-        """What each cut costs: writing again what is kept behind it, all where the tool is yet to be added."""
-        import numpy as np
-
-        view, prices = self._view, self._view.prices
-        kept = (behind if view.tool_added else view.tokens) - freed
-        again = (prices.write - prices.read) * np.maximum(kept, 0.0) if view.warm else np.zeros(len(freed))
-        return again if view.tool_added else again + TOOL * (prices.write + prices.read * self._horizon)

@@ -103,14 +103,19 @@ def moved_on(head: bytes, entry: Entry) -> bytes:
     return sha256(head + f"{branch} {call} {entry.placement.attempt} {entry.recipe.body}".encode()).digest()[:16]
 
 
+def harness_of(incoming: Incoming) -> str:
+    """The client program, by what it calls itself."""
+    return incoming.headers.get("user-agent", "").split(" ")[0]
+
+
 def call_events(entry: Entry, past: History, *, opened: bool) -> list[Event]:
     """The events of a call that arrives; ``opened`` if its session begins with it."""
     placement, incoming, key, recipe = entry.placement, entry.incoming, entry.key, entry.recipe
     events: list[Event] = []
     if opened:
         value, source = (key.value, key.source) if key else ("", "lineage")
-        harness = incoming.headers.get("user-agent", "").split(" ")[0]
-        events.append(SessionOpened(entry.session.tenant, value, source, harness))
+        session = entry.session
+        events.append(SessionOpened(session.tenant, value, source, session.harness, session.arm, session.learned))
     if placement.opened is not None:
         events.append(placement.opened)
     parent = placement.parent

@@ -30,6 +30,7 @@ from pager.server.entries import (
     answer_finished,
     attempt_failed,
     call_events,
+    harness_of,
     marks_of_answer,
     moved_on,
     tool_called,
@@ -160,7 +161,7 @@ class Journal:
         branch = continued(session, past) if session else None
         if session is None or branch is None or branch.number not in session.tables:
             return None
-        copied = Session(session.id, session.tenant, tables={branch.number: session.tables[branch.number].copy()})
+        copied = replace(session, tables={branch.number: session.tables[branch.number].copy()})
         return self._plan(copied, Placement(branch, branch.call + 1, 1), incoming, past)
 
     def _place(
@@ -177,6 +178,10 @@ class Journal:
             found, placement = None, place(session, past)
             recipe, blobs = self._take_apart(incoming.request, placement)
         listed = incoming.request.digests if incoming.request.separator is not None else ()
+        if found is None:
+            session.harness = harness_of(incoming)
+            if self._pager is not None:
+                self._pager.settle(session)
         sessions.received(session, placement, past, listed, recipe.body)
         paged = self._plan(session, placement, incoming, past)
         entry = Entry(session, key, placement, incoming, recipe, fresh, paged)

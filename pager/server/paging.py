@@ -10,18 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pager import planner, sessions
+from pager import experience, planner, sessions
+from pager.arms import Arms, Rule
 from pager.caches import uncached
 from pager.dialect import Dialect
 from pager.events import Bypassed, Event, Repacked
 from pager.eviction import Stubs, text_at
+from pager.experience import SHIPPED, Experience
 from pager.lineage import Placement, Session
 from pager.model import Request
 from pager.models import Table as Models
 from pager.page import Page
 from pager.page_in import NAME, name_for
 from pager.planner import Plan, Terms
-from pager.policy import Policy
 from pager.render import Outgoing, marked, render
 from pager.splice import Carrier
 from pager.stubs import HANDLE
@@ -59,8 +60,8 @@ def bypassed(headers: Mapping[str, str]) -> str:
 class Paged:
     """A call as it was planned: ``untouched``, else in full but for cache marks, else paged.
 
-    The tool is added where there is a ``carrier`` for it. ``spot`` is the call's number and attempt; ``events`` and
-    ``blobs`` are for the log.
+    The tool is added where there is a ``carrier`` for it. ``rule`` is the policy it is planned under. ``spot`` is the
+    call's number and attempt; ``events`` and ``blobs`` are for the log.
     """
 
     dialect: Dialect
@@ -68,6 +69,7 @@ class Paged:
     table: Table
     terms: Terms
     spot: tuple[int, int]
+    rule: Rule
     untouched: bool = False
     full: bool = True
     carrier: Carrier | None = None
@@ -84,24 +86,21 @@ class Paged:
 class Pager:
     """Plans calls, and finds pages again."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        name: str,
-        models: Models,
-        load_dialect: Callable[[str], Dialect],
-        *,
-        marks: bool,
-    ) -> None:
-        self._policy = policy
-        self._name = name
+    def __init__(self, arms: Arms, models: Models, load_dialect: Callable[[str], Dialect], *, marks: bool) -> None:
+        self._arms = arms
         self._models = models
         self._load_dialect = load_dialect
         self._marks = marks
         self._stubs = Stubs()
         self._windows: dict[str, int] = {}
+        self._experiences = {"": SHIPPED}
+        self.learned = ""
         self.bypassed = 0
         self.tables = Tables(load_dialect, lambda _: None)
+
+    def settle(self, session: Session) -> None:
+        """Decide for a session that begins what holds to its end: its arm, and what it goes by of what was learned."""
+        session.arm, session.learned = self._arms.arm(session.id), self.learned
 
     def plan(self, session: Session, placement: Placement, call: Call) -> Paged | None:
         """Take a call into its branch's table and decide what is paged; None where it can't be paged at all."""
@@ -109,15 +108,17 @@ class Pager:
         if placement.opened is not None:
             opened = placement.opened
             sessions.open_table(session, branch, opened.parent, opened.dialect, self.tables, opened.fork_call)
-        if request.separator is None or not request.items or branch not in session.tables:
+        rule = self._arms.rule(session.arm)
+        if rule is None or request.separator is None or not request.items or branch not in session.tables:
             return None
         table = session.tables[branch]
         table.advance(placement.call, placement.attempt, call.at, call.items, len(request.body), request.model)
-        paged = Paged(call.dialect, request, table, self._terms(request, table), (table.call, table.attempt))
+        terms = self._terms(request, table, session)
+        paged = Paged(call.dialect, request, table, terms, (table.call, table.attempt), rule)
         where = (branch, placement.call, placement.attempt)
         if table.lost_legs:
             gone = f"the place of {table.lost_legs} hidden legs is gone from the client's history"
-            paged.events.append(Repacked(*where, cause="client", reason=gone, policy=self._name))
+            paged.events.append(Repacked(*where, cause="client", reason=gone, policy=rule.name))
         if call.bypass:
             self.bypassed += 1
             paged.events.append(Bypassed("asked", call.bypass, branch, placement.call))
@@ -174,7 +175,7 @@ class Pager:
                 paged.events.append(Bypassed("cannot_carry", carrier, where[0], where[1]))
             return
         paged.carrier, paged.full = carrier, False
-        plan = planner.propose(self._policy, table, paged.request.outside, paged.terms)
+        plan = planner.propose(paged.rule.policy, table, paged.request.outside, paged.terms)
         if plan.rejected:
             log.warning("the policy's decision was rejected: %s", plan.rejected)
             paged.events.append(Bypassed("decision_rejected", plan.rejected, where[0], where[1]))
@@ -199,7 +200,7 @@ class Pager:
             *where,
             cause=plan.cause,
             reason=plan.reason,
-            policy=self._name,
+            policy=paged.rule.name,
             tool="" if tool == table.tool else tool,
             warm=plan.warm,
             pages=gone,
@@ -216,7 +217,7 @@ class Pager:
         raw = slot.raw if slot.raw is not None else bytes(paged.request.items[slot.item])
         return self._stubs.make(paged.dialect, paged.table, page, raw, tool)
 
-    def _terms(self, request: Request, table: Table) -> Terms:
+    def _terms(self, request: Request, table: Table, session: Session) -> Terms:
         """What this call is planned under; what was observed of a provider's cache stands over what is documented."""
         model, cache = self._models.find(request.model), self._models.cache(request.model)
         window = self._windows.get(request.model, model.window)
@@ -226,7 +227,23 @@ class Pager:
             asked = (self._marks and request.dialect == MARKED) or b'"cache_control"' in request.body
             served = cache.serves(marked=asked) or table.evidence.held > 0
             prices = table.evidence.believed(prices if served else uncached(prices))
-        return Terms(prices, window, reserve, planner.binds_thinking(request.model), cache.minimum)
+        return Terms(
+            prices,
+            window,
+            reserve,
+            planner.binds_thinking(request.model),
+            cache.minimum,
+            self.experience(session.learned),
+            session.harness,
+        )
+
+    def experience(self, version: str) -> Experience:
+        """What was learned by this version; what is shipped, where the log does not hold it any more."""
+        known = self._experiences.get(version)
+        if known is None:
+            content = self.tables.fetch(bytes.fromhex(version))
+            known = self._experiences[version] = SHIPPED if content is None else experience.decode(content)
+        return known
 
     def _text(self, dialect: Dialect, source: Source) -> str | None:
         raw = self.tables.fetch(source.message)

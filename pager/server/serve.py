@@ -9,6 +9,7 @@ from contextlib import suppress
 import uvicorn
 
 from pager import dialects
+from pager.arms import Arms, Rule
 from pager.errors import ConfigError, StoreError
 from pager.models import in_force
 from pager.plugins import load_policy
@@ -48,12 +49,21 @@ def build(settings: Settings, env: Mapping[str, str]) -> App:
 
 
 def _pager(settings: Settings) -> Pager | None:
-    """What pages prompts under the policy in force; None where nothing is ever to be changed."""
-    if settings.policy == UNCHANGED:
+    """What pages prompts under the policies in force; None where nothing is ever to be changed."""
+    shares = settings.experiment.arms
+    arms = Arms(_rule(settings, settings.policy), {name: _rule(settings, name) for name in shares}, shares)
+    if arms.change_nothing:
         return None
-    policy = load_policy(settings.policy, settings.paging.policy_options)
     models = in_force(settings.prices, settings.models)
-    return Pager(policy, settings.policy, models, dialects.load, marks=settings.paging.cache_marks)
+    return Pager(arms, models, dialects.load, marks=settings.paging.cache_marks)
+
+
+def _rule(settings: Settings, name: str) -> Rule | None:
+    """A policy by its name, with the configured options if it is the one in force."""
+    if name == UNCHANGED:
+        return None
+    options = settings.paging.policy_options if name == settings.policy else {}
+    return Rule(name, load_policy(name, options))
 
 
 def _recall(driver: Driver, store: Store | None) -> None:

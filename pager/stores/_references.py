@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pager.events import AnswerFinished, AttemptFailed, CallReceived, Event, LegFinished, Repacked, ToolCalled
+from pager.events import AnswerFinished, AttemptFailed, CallReceived, Event, Learned, LegFinished, Repacked, ToolCalled
 
 
 def references(event: Event) -> Iterator[str]:
@@ -22,6 +22,8 @@ def _digests(event: Event) -> Iterator[str]:
             yield event.arguments
         case Repacked():
             yield from (page.message for page in event.pages)
+        case Learned():
+            yield event.content
         case LegFinished():
             yield event.said
             yield event.body

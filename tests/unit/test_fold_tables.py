@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from pager import dialects, sessions
+from pager.arms import Arms, Rule
 from pager.errors import StoreCorrupt
 from pager.events import BranchOpened, Bypassed, CallReceived, Evicted, LegFinished, Repacked
 from pager.lineage import Session
@@ -221,7 +222,8 @@ def test_a_session_that_is_read_again_goes_on_with_the_same_bytes():
     history, bodies = list(START), []
 
     def journal():
-        return Journal(store, dialects.load, 10, Pager(Greedy(), "greedy", Models.load(), dialects.load, marks=True))
+        pager = Pager(Arms(Rule("greedy", Greedy())), Models.load(), dialects.load, marks=True)
+        return Journal(store, dialects.load, 10, pager)
 
     async def send(to):
         tools = b'[{"type":"function","function":{"name":"read"}}]'

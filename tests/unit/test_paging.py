@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from pager import sessions
+from pager.arms import Arms, Rule
 from pager.dialects import load
 from pager.events import Bypassed, Repacked
 from pager.identity import Key
@@ -56,7 +57,7 @@ class Talk:
 
     def __init__(self, policy=None, name="chat", *, marks=False, models=MODELS):
         self.dialect = load(name)
-        self.pager = Pager(policy or Greedy(), "test", models, load, marks=marks)
+        self.pager = Pager(Arms(Rule("test", policy or Greedy())), models, load, marks=marks)
         self.blobs = {}
         self.pager.tables.fetch = self.blobs.get
         self.session = Session("s", "local")
@@ -330,7 +331,8 @@ def test_the_tool_gets_another_name_where_the_client_has_one_of_its_name():
 @pytest.mark.parametrize("rejected", [False, True])
 def test_the_tool_is_renamed_when_the_client_gets_one_of_its_name(rejected):
     talk = played()
-    talk.pager = Pager(Fixed(Decision(("pg_unknown",) if rejected else ())), "test", MODELS, load, marks=False)
+    rule = Rule("test", Fixed(Decision(("pg_unknown",) if rejected else ())))
+    talk.pager = Pager(Arms(rule), MODELS, load, marks=False)
     talk.send(body(*START, *ON * 3, offered=("read", "page_in")))
     *others, event = talk.events
     assert (event.cause, event.tool, event.pages) == ("client", "page_in_2", [])

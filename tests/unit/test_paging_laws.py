@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pager import dialects, sessions
+from pager.arms import Arms, Rule
 from pager.events import LegFinished, Repacked
 from pager.exchange import Next, follows, reply
 from pager.model import Kind, Usage
@@ -425,7 +426,7 @@ class Player:
         self.restart()
 
     def restart(self):
-        self.pager = Pager(self.policy, "moody", MODELS, dialects.load, marks=self.marks)
+        self.pager = Pager(Arms(Rule("moody", self.policy)), MODELS, dialects.load, marks=self.marks)
         self.journal = Journal(self.store, dialects.load, 10, self.pager)
 
     def play(self, steps):

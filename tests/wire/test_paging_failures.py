@@ -15,6 +15,7 @@ import pytest
 import zstandard
 
 from pager import dialects
+from pager.arms import Arms, Rule
 from pager.events import AttemptFailed, Bypassed, LegFinished, Repacked
 from pager.models import in_force
 from pager.plugins import load_policy
@@ -449,7 +450,8 @@ def test_a_stream_that_stands_still_gets_heartbeats(stage, backstage, wire, answ
 
 async def _beaten(scripted, dialect, calls):
     """What the client of the last of these calls gets where a heart beats every 0.04 seconds."""
-    pager = Pager(load_policy("fifo_age", {"age": 2}), "fifo_age", in_force("", {}), dialects.load, marks=False)
+    rule = Rule("fifo_age", load_policy("fifo_age", {"age": 2}))
+    pager = Pager(Arms(rule), in_force("", {}), dialects.load, marks=False)
     journal = Journal(open_store("memory", Path()), dialects.load, 10, pager)
     upstream = Upstream(UpstreamSettings(url=scripted.url), {})
     scope = {"method": "POST", "raw_path": f"/v1{dialect.path}".encode(), "query_string": b"", "headers": []}

@@ -1,0 +1,46 @@
+"""Which policy a session is under: the one that is configured, or that of its arm in an experiment.
+
+A session is given to an arm by a hash of its id, so that every instance gives it to the same one without asking. The
+arm is logged with the session and holds to its end, whatever is configured later.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import NamedTuple
+
+from pager.policy import Policy
+
+
+class Rule(NamedTuple):
+    """A policy under the name by which it is known."""
+
+    name: str
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """The policy in force, and those of an experiment by their shares; None where nothing is ever to be changed."""
+
+    default: Rule | None
+    rules: Mapping[str, Rule | None] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def change_nothing(self) -> bool:
+        """Whether no session would ever be changed."""
+        return self.default is None and not any(self.rules.values())
+
+    def arm(self, session: str) -> str:
+        """The arm of a new session; empty where there is no experiment."""
+        point = int.from_bytes(sha256(f"arm\0{session}".encode()).digest()[:8]) / 2**64 * sum(self.shares.values())
+        for name in sorted(self.shares):
+            point -= self.shares[name]
+            if point < 0:
+                return name
+        return ""
+
+    def rule(self, arm: str) -> Rule | None:
+        """The policy of an arm; the one in force for an arm that is not configured any more."""
+        return self.rules.get(arm, self.default) if arm else self.default

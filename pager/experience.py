@@ -1,0 +1,113 @@
+"""What sessions of the past teach those of today: which tools' pages are needed again, and how long sessions last.
+
+All of it is a few numbers that anybody can check: for each tool how often its pages were needed again, beside how often
+pages of their sizes and ages usually are; and how many sessions of a harness lasted how long. What is shipped was
+counted on recorded sessions of coding agents; what is learned from a log stands beside it with the weight of what was
+seen. An experience has a version, the digest of its content, so that a session can go on with the one it began with.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+import msgspec
+
+SIZE = 1_000
+"""Tokens of a page for which the usual strength of demand holds."""
+
+STRENGTH = 0.07
+"""The chance that such a page is needed in the call after its use; in the n-th call after, it is one n-th of that."""
+
+GROWTH = 0.6
+"""The power of a page's size with which that chance grows: there is more in it to be needed."""
+
+WEIGHT = 20.0
+"""Needs that the shipped numbers count as: what is seen soon outweighs them."""
+
+ENOUGH = 20
+"""Sessions that must have lasted as long before anything is said of how long such sessions go on."""
+
+LONGEST = 4
+"""How many times the calls had so far a session is at most taken to go on for."""
+
+# How often results of these tools were needed again, as a multiple of what is usual; names in small letters only.
+_SHIPPED = {
+    **dict.fromkeys(("grep", "search", "searchfiles", "grepsearch", "ripgrep", "rg"), 0.4),
+    **dict.fromkeys(("bash", "shell", "exec", "execcommand", "runcommand", "runshellcommand", "localshell"), 0.7),
+    **dict.fromkeys(("webfetch", "fetch", "taskoutput"), 0.5),
+    **dict.fromkeys(("task", "agent", "todowrite"), 1.6),
+    **dict.fromkeys(("glob", "ls", "listdir", "listdirectory", "list"), 2.0),
+}
+_SHIPPED_OTHERS = 1.0
+_SHIPPED_ARGUMENTS = 2.0
+
+
+def strength(tokens: float) -> float:
+    """The demand for a page of so many tokens that nothing else is known of."""
+    return STRENGTH * math.pow(max(tokens, 1.0) / SIZE, GROWTH)
+
+
+def expected(tokens: float, calls: float) -> float:
+    """How likely a page of so many tokens is needed at least once, up to so many calls after its grace of two."""
+    return 1.0 - math.pow(2.0 / max(2.0, calls), min(strength(tokens), 0.95))
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True):
+    """How many of a tool's pages were needed again, and how many pages like them usually are."""
+
+    needed: float = 0.0
+    expected: float = 0.0
+
+
+class Harness(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What sessions of one client program teach of its tools' results and arguments; its branches' calls, sorted."""
+
+    results: Mapping[str, Seen] = {}
+    arguments: Mapping[str, Seen] = {}
+    lengths: Sequence[int] = ()
+
+
+class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known, by the client program."""
+
+    harnesses: Mapping[str, Harness] = {}
+
+    def encode(self) -> bytes:
+        """The same content always as the same bytes."""
+        return msgspec.json.encode(self, order="deterministic")
+
+    @property
+    def version(self) -> str:
+        """The name of this content; empty for the one that is shipped."""
+        return sha256(self.encode()).hexdigest() if self.harnesses else ""
+
+    def usual(self, harness: str, tool: str, *, argument: bool) -> float:
+        """How often pages of this tool are needed again, as a multiple of what is usual for their sizes and ages."""
+        known = self.harnesses.get(harness, Harness())
+        seen = (known.arguments if argument else known.results).get(tool, Seen())
+        return (seen.needed + WEIGHT * shipped(tool, argument=argument)) / (seen.expected + WEIGHT)
+
+    def to_go(self, harness: str, calls: int) -> float | None:
+        """The calls that a branch of this harness still has after so many; None where too few have got so far."""
+        lengths = self.harnesses.get(harness, Harness()).lengths
+        longer = lengths[bisect_right(lengths, calls) :]
+        if len(longer) < ENOUGH:
+            return None
+        return min(math.fsum(longer) / len(longer) - calls, float(LONGEST * calls))
+
+
+def shipped(tool: str, *, argument: bool) -> float:
+    """The shipped multiple for a tool of this name."""
+    if argument:
+        return _SHIPPED_ARGUMENTS
+    return _SHIPPED.get(tool.lower().replace("_", "").replace("-", ""), _SHIPPED_OTHERS)
+
+
+def decode(content: bytes) -> Experience:
+    """An experience from its content."""
+    return msgspec.json.decode(content, type=Experience)
+
+
+SHIPPED = Experience()
+"""What a fresh install knows."""
