@@ -34,12 +34,13 @@ class Arms:
 
     def arm(self, session: str) -> str:
         """The arm of a new session; empty where there is no experiment."""
+        names = sorted(self.shares)
         point = int.from_bytes(sha256(f"arm\0{session}".encode()).digest()[:8]) / 2**64 * sum(self.shares.values())
-        for name in sorted(self.shares):
+        for name in names:
             point -= self.shares[name]
             if point < 0:
                 return name
-        return ""
+        return names[-1] if names else ""  # where the last share is lost in rounding
 
     def rule(self, arm: str) -> Rule | None:
         """The policy of an arm; the one in force for an arm that is not configured any more."""

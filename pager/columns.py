@@ -139,7 +139,7 @@ class Columns:
 class Pages(Sequence[PageView]):
     """The pages of a prompt, made one by one only for those who look at them."""
 
-    def __init__(self, pages: "Iterable[Page]", columns: Columns) -> None:
+    def __init__(self, pages: "Sequence[Page]", columns: Columns) -> None:
         self._pages = pages
         self.columns = columns
         self._made: list[PageView] | None = None
@@ -156,6 +156,10 @@ class Pages(Sequence[PageView]):
 
     def __iter__(self) -> Iterator[PageView]:
         return iter(self._views)
+
+    def handles(self, places: Iterable[int]) -> tuple[str, ...]:
+        """The names of the pages at these places."""
+        return tuple([self._pages[at].name for at in places])
 
     @property
     def _views(self) -> list[PageView]:
@@ -200,6 +204,11 @@ class Pages(Sequence[PageView]):
                 usual,
             ) in enumerate(rows)
         ]
+
+
+def handles(pages: Sequence[PageView], places: Iterable[int]) -> tuple[str, ...]:
+    """The handles of the pages at these places."""
+    return pages.handles(places) if isinstance(pages, Pages) else tuple(pages[at].handle for at in places)
 
 
 def columns(pages: Sequence[PageView]) -> Columns:

@@ -8,15 +8,19 @@ seen. An experience has a version, the digest of its content, so that a session 
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from typing import NamedTuple
 
 import msgspec
+
+from pager.events import Learned
+from pager.store import Stored
 
 SIZE = 1_000
 """Tokens of a page for which the usual strength of demand holds."""
 
-STRENGTH = 0.07
+STRENGTH = 0.06
 """The chance that such a page is needed in the call after its use; in the n-th call after, it is one n-th of that."""
 
 GROWTH = 0.6
@@ -31,6 +35,12 @@ ENOUGH = 20
 LONGEST = 4
 """How many times the calls had so far a session is at most taken to go on for."""
 
+NAME = 64
+"""Letters of a client program's name by which it is told from others."""
+
+LOG = "learned"
+"""The session of the log that says what was learned, and when."""
+
 # How often results of these tools were needed again, as a multiple of what is usual; names in small letters only.
 _SHIPPED = {
     **dict.fromkeys(("grep", "search", "searchfiles", "grepsearch", "ripgrep", "rg"), 0.4),
@@ -41,6 +51,11 @@ _SHIPPED = {
 }
 _SHIPPED_OTHERS = 1.0
 _SHIPPED_ARGUMENTS = 2.0
+
+
+def family_of_harness(harness: str) -> str:
+    """The client program without its version: a new version goes on with what the one before has taught."""
+    return harness.partition("/")[0][:NAME]
 
 
 def strength(tokens: float) -> float:
@@ -68,6 +83,9 @@ class Harness(msgspec.Struct, frozen=True, omit_defaults=True):
     lengths: Sequence[int] = ()
 
 
+_NOTHING = Harness()
+
+
 class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known, by the client program."""
 
@@ -84,17 +102,20 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def usual(self, harness: str, tool: str, *, argument: bool) -> float:
         """How often pages of this tool are needed again, as a multiple of what is usual for their sizes and ages."""
-        known = self.harnesses.get(harness, Harness())
+        known = self._known(harness)
         seen = (known.arguments if argument else known.results).get(tool, Seen())
         return (seen.needed + WEIGHT * shipped(tool, argument=argument)) / (seen.expected + WEIGHT)
 
     def to_go(self, harness: str, calls: int) -> float | None:
         """The calls that a branch of this harness still has after so many; None where too few have got so far."""
-        lengths = self.harnesses.get(harness, Harness()).lengths
+        lengths = self._known(harness).lengths
         longer = lengths[bisect_right(lengths, calls) :]
         if len(longer) < ENOUGH:
             return None
         return min(math.fsum(longer) / len(longer) - calls, float(LONGEST * calls))
+
+    def _known(self, harness: str) -> Harness:
+        return self.harnesses.get(family_of_harness(harness), _NOTHING)
 
 
 def shipped(tool: str, *, argument: bool) -> float:
@@ -102,6 +123,19 @@ def shipped(tool: str, *, argument: bool) -> float:
     if argument:
         return _SHIPPED_ARGUMENTS
     return _SHIPPED.get(tool.lower().replace("_", "").replace("-", ""), _SHIPPED_OTHERS)
+
+
+class Version(NamedTuple):
+    """A version that was learned, and when."""
+
+    name: str
+    at: float
+
+
+def newest(log: Iterable[Stored]) -> Version | None:
+    """What was last learned, by the events of the session ``LOG``; None if nothing was yet."""
+    known = [Version(row.event.content, row.at) for row in log if isinstance(row.event, Learned)]
+    return known[-1] if known else None
 
 
 def decode(content: bytes) -> Experience:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from pager.events import BranchOpened
 from pager.identity import Key
 from pager.model import Message, Request
+from pager.page import Account
 from pager.table import Table, common_length
 
 WINDOW = 64  # messages a call usually adds at the most; longer steps back are looked for only when these find nothing
@@ -147,8 +148,9 @@ class Session:
     """A session's branches, also by the marks of their latest requests, and where its log stands.
 
     ``answers`` and ``issued`` say which call got which answer and issued which tool call. ``tables`` are the branches'
-    page tables, by their numbers; ``unpaged`` says why there are none, where they could not be made. ``arm`` and
-    ``learned`` were settled when it was opened: the arm of an experiment, and what it goes by of what others taught.
+    page tables, by their numbers, which keep one ``account`` together; ``unpaged`` says why there are none, where they
+    could not be made. ``arm`` and ``learned`` were settled when it was opened: the arm of an experiment, and what it
+    goes by of what others taught.
     """
 
     id: str
@@ -159,6 +161,7 @@ class Session:
     issued: dict[str, tuple[int, int]] = field(default_factory=dict)
     answers: dict[str, tuple[int, int]] = field(default_factory=dict)
     tables: dict[int, Table] = field(default_factory=dict)
+    account: Account = field(default_factory=Account)
     unpaged: str = ""
     harness: str = ""
     arm: str = ""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 GRACE = 2
 """Calls for which a new page stays: the results since the last two answers."""
 
-PIN_HALF_LIFE = 4
+PIN_HALF_LIFE = 2
 """Calls after which a pin has half its strength."""
 
 HELD = 0.5
@@ -24,10 +24,10 @@ ERROR_CALLS = 6
 BYTES_A_TOKEN = 3.5
 """By which a page's tokens are told from its bytes: near enough to choose by, and the same in every process."""
 
-STUB_TOKENS = 48
+STUB_TOKENS = 40
 """What a stub may have at most: a tenth of its page, as it is paid on every call."""
 
-SMALLEST_STUB = 30
+SMALLEST_STUB = 26
 """What a stub may have in any case: room for a handle, a tool and its main argument."""
 
 
@@ -118,7 +118,7 @@ class Page:
 
 @dataclass(slots=True)
 class Account:
-    """What paging has saved and cost a branch so far, in tokens; prices turn it into money.
+    """What paging has saved and cost a session so far, in tokens; prices turn it into money.
 
     ``read`` tokens were not read because stubs stood for them, ``unwritten`` ones not even written, as the cache was
     cold when they went; ``repacks`` is what repacks have cost at the prices of their time. A fault reads the

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pager.columns import Columns, Pages
+from pager.columns import Columns, Pages, columns
 from pager.experience import SHIPPED, Experience
 from pager.page import BYTES_A_TOKEN, ERROR_CALLS, GRACE, HELD, Page, left_of
 from pager.policy import Decision, Policy, Prices, View
@@ -32,7 +32,8 @@ class Terms:
     """What a call is planned under.
 
     ``bound`` if thinking in the prompt holds only while nothing before it changes; a prompt of fewer than ``cacheable``
-    tokens is never cached. ``experience`` is what other sessions, also of this ``harness``, have taught.
+    tokens is never cached. ``experience`` is what other sessions, also of this ``harness``, have taught. A new page
+    stays for ``grace`` calls.
     """
 
     prices: Prices
@@ -42,6 +43,7 @@ class Terms:
     cacheable: int = 0
     experience: Experience = SHIPPED
     harness: str = ""
+    grace: int = GRACE
 
 
 class Plan(NamedTuple):
@@ -136,7 +138,7 @@ def _pinned(table: Table, terms: Terms) -> "Flags":
     """Which pages must stay: the newest, those bound by thinking behind them, and those held by a fault or an error."""
     it, call = table.numbers, table.call
     age = call - it["born"]
-    pinned: Flags = (age < GRACE) | ((it["is_error"] > 0) & (age < ERROR_CALLS))
+    pinned: Flags = (age < terms.grace) | ((it["is_error"] > 0) & (age < ERROR_CALLS))
     pinned |= (it["pin"] > 0) & (left_of(it["pin"], call - it["pinned_at"]) >= HELD)
     return pinned | (it["slot"] <= _bound_to(table)) if terms.bound else pinned
 
@@ -173,9 +175,9 @@ def rescue(table: Table, outside: int, terms: Terms, excess: int) -> Plan:
 
 def _priced(cause: str, reason: str, gone: list[Page], table: Table, seen: View) -> Plan:
     """A plan with what it costs: all that is left from the first page on is read again; all, where no tool is there."""
-    first = seen.pages[gone[0].row]
-    saved = sum(page.tokens - page.stub_tokens for page in gone)
-    left = max(0, (first.tokens + first.after if table.tool else seen.tokens) - saved)
+    it, first = columns(seen.pages), gone[0].row
+    saved = sum([page.tokens - page.stub_tokens for page in gone])
+    left = max(0, (int(it.tokens[first] + it.after[first]) if table.tool else seen.tokens) - saved)
     price = left * (seen.prices.write - seen.prices.read) if seen.warm else 0.0
     return Plan(cause, reason, tuple(gone), "", seen.warm, saved, left, round(price, 1))
 
@@ -193,15 +195,17 @@ def _bound_to(table: Table) -> int:
 
 def _broken_rule(decision: Decision, table: Table, seen: View) -> str:
     """Which rule the decision breaks; empty if none."""
-    for name in decision.evict:
-        page = table.known.get(name)
-        if page is None:
-            return f"{name} is not in the prompt"
-        one = seen.pages[page.row]
-        if not one.resident:
-            return f"{name} is evicted already"
-        if one.pinned:
-            return f"{name} is pinned"
-        if one.tokens <= one.stub_tokens:
-            return f"{name} is no larger than its stub"
+    unknown = [name for name in decision.evict if name not in table.known]
+    if unknown:
+        return f"{unknown[0]} is not in the prompt"
+    rows, it = np.array([table.known[name].row for name in decision.evict]), columns(seen.pages)
+    wrong = {
+        "is evicted already": ~it.resident,
+        "is pinned": it.pinned,
+        "is no larger than its stub": it.tokens <= it.stub_tokens,
+    }
+    for words, where in wrong.items():
+        broken = np.flatnonzero(where[rows])
+        if broken.size:
+            return f"{decision.evict[broken[0]]} {words}"
     return "" if len(set(decision.evict)) == len(decision.evict) else "a page is named twice"

@@ -212,7 +212,7 @@ def open_table(session: Session, branch: int, parent: int | None, dialect: str, 
     before = session.tables.get(parent) if parent is not None else None
     alike = before is not None and before.dialect == dialect
     table = session.tables[branch] = before.copy() if before is not None and alike else tables.make(dialect)
-    table.stopped = ""
+    table.stopped, table.account = "", session.account
     for page in table.known.values():  # what the other branch did after the fork did not happen here
         page.used, page.pinned_at = min(page.used, fork), min(page.pinned_at, fork)
 

@@ -68,7 +68,7 @@ _A_VARIABLE = "the name of an environment variable (letters, digits, _), never t
 Name = Annotated[str, Field(min_length=1)]
 Address = Annotated[str, AfterValidator(_address), Words(_A_URL)]
 Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False), Words("seconds, more than 0")]
-Share = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Header = Annotated[str, Field(pattern=_HEADER), AfterValidator(str.lower)]
 Variable = Annotated[str, Field(pattern=_VARIABLE)]
 TenantKeys = Annotated[Mapping[Name, Variable], AfterValidator(_distinct)]
@@ -156,6 +156,11 @@ class Paging(_Part):
         default=True,
         description="Mark what the provider shall cache in the requests of Anthropic clients that set no cache_control "
         "at all. On, because without marks such a provider caches nothing, and every call pays its whole prompt.",
+    )
+    grace: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more")] = Field(
+        default=2,
+        description="For how many calls a new result stays, whatever the policy wants. 2: the results since the last "
+        "two answers, as most of what a model needs again it needs at once.",
     )
     policy_options: Annotated[Mapping[str, object], Words("a table of the policy's own options")] = Field(
         default_factory=dict,

@@ -23,7 +23,7 @@ HANDLE = re.compile(r"\bpg_[0-9a-f]{8,32}\b")
 DIGITS = 16
 """Hex digits of a handle, unless it clashes."""
 
-LONGEST_ARGUMENT = 48
+LONGEST_ARGUMENT = 36
 """Characters of a call's main argument in a stub."""
 
 SHORTEST_OUTLINE = 20
@@ -64,7 +64,7 @@ class Subject:
 
 
 def make_stub(
-    subject: Subject, handle: str, count: Callable[[str], int], limit: int = 48, *, getter: str = "page_in"
+    subject: Subject, handle: str, count: Callable[[str], int], limit: int = 40, *, getter: str = "page_in"
 ) -> str:
     """The page's stub, of at most ``limit`` tokens by ``count``; the bare handle where even that has no room.
 

@@ -160,9 +160,9 @@ class Table:
         self.digests, self.norms = list(items.digests), list(items.norms)
         gained = sum([page.gain for page in self.pages if page.stub])
         self.before, self.prompt = self.prompt, max(0, tokens_of(size) - gained)
+        fresh = tokens_of(sum([slot.size for slot in self.slots[kept:]])) if kept else self.prompt
+        self.evidence.sent(at, model, self.prompt, max(0, self.prompt - fresh))
         self.account.read += gained if attempt == 1 else 0
-        fresh = tokens_of(sum([slot.size for slot in self.slots[kept:]]))
-        self.evidence.sent(at, model, self.prompt, max(0, self.prompt - fresh) if kept else 0)
 
     def catch_up(self) -> None:
         """Index what came with the latest call: done while the model thinks, or before the next call is taken."""

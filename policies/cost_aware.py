@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pager.columns import columns
+from pager.columns import columns, handles
 from pager.errors import PolicyError
 from pager.experience import GROWTH, SIZE, STRENGTH
 from pager.policy import ASKING, Decision, View, Weighed
@@ -46,16 +46,17 @@ class CostAware:
     as one over the calls since, and grows with the page's size to the power of ``growth``. A session is taken to last
     ``horizon`` times the calls that it has had, the next cold cache to come after ``patience`` times the calls that
     there were between such moments so far. A repack of a prompt that is cached must bring at least ``margin`` of the
-    prompt's tokens. What repacks and faults have cost never runs ahead of what they saved: a repack of a warm prompt is
-    paid from what was saved before, and one of a cold prompt must save, within ``soon`` calls and with what was saved
-    before, ``cover`` times what a fault costs. Whatever it costs, a prompt above ``limit`` tokens is cut below it.
+    prompt's tokens. What repacks and faults have cost a session never runs ahead of what they saved it: a repack of a
+    warm prompt is paid from what was saved before, and one of a cold prompt must save, within ``soon`` calls and with
+    what was saved before, ``cover`` times what a fault costs. Whatever it costs, a prompt above ``limit`` tokens is cut
+    below it.
     """
 
     reuse: float = STRENGTH
     growth: float = GROWTH
     horizon: float = 2.0
     patience: float = 1.0
-    margin: float = 0.1
+    margin: float = 0.05
     soon: int = 8
     cover: float = 1.3
     limit: int = 0
@@ -68,22 +69,14 @@ class CostAware:
 
     def choose(self, view: View) -> Decision:
         """The cut with the greatest net, if it pays by the margin and can be paid for; or what the limit demands."""
-        plan = _Plan(self, view)
-        if not plan.may_go.any():
-            return Decision(reason="no page may go")
-        chosen, reason = plan.best()
-        if self.limit and view.tokens - plan.freed(chosen) > self.limit:
-            chosen, reason = plan.cut_down(chosen)
-        if not chosen.size:
-            return Decision(reason=reason)
-        return Decision(tuple(view.pages[at].handle for at in chosen.tolist()), int(chosen[0]), reason)
+        return Plan(self, view).decide()
 
     def explain(self, view: View) -> Sequence[Weighed]:
         """What each page was weighed at, in the order of the prompt."""
-        return _Plan(self, view).weighed(frozenset(self.choose(view).evict))
+        return Plan(self, view).weighed(frozenset(self.choose(view).evict))
 
 
-class _Plan:
+class Plan:
     """The pages of one view, with what each is worth; pages are told by their positions."""
 
     def __init__(self, rule: CostAware, view: View) -> None:
@@ -97,10 +90,22 @@ class _Plan:
         self.may_go: Flags = it.evictable
         self._fault = self._asking + (view.prices.write - view.prices.read) * it.tokens
 
+    def decide(self) -> Decision:
+        """What goes, and why."""
+        if not self.may_go.any():
+            return Decision(reason="no page may go")
+        chosen, reason = self.best()
+        rule, view = self._rule, self._view
+        if rule.limit and view.tokens - self.freed(chosen) > rule.limit:
+            chosen, reason = self.cut_down(chosen)
+        if not chosen.size:
+            return Decision(reason=reason)
+        return Decision(handles(view.pages, chosen.tolist()), int(chosen[0]), reason)
+
     def best(self) -> tuple["Places", str]:
         """The pages behind the best cut, in the order of the prompt, and why; none if no cut pays or can be paid."""
         rule, view = self._rule, self._view
-        worth = self._worth()
+        worth = self.worth()
         good = np.flatnonzero(self.may_go & (worth > 0))[::-1]
         if not good.size:
             return good, f"none of {int(self.may_go.sum())} pages that could go pays for itself"
@@ -124,7 +129,7 @@ class _Plan:
         others = self.may_go.copy()
         others[chosen] = False
         rest = np.flatnonzero(others)
-        rest = rest[np.argsort(-(self._worth()[rest] / self._frees[rest]), kind="stable")]
+        rest = rest[np.argsort(-(self.worth()[rest] / self._frees[rest]), kind="stable")]
         missing = view.tokens - self.freed(chosen) - ROOM * rule.limit
         enough = int(np.searchsorted(np.cumsum(self._frees[rest]), missing)) + 1
         gone = np.sort(np.concatenate([chosen, rest[:enough]]))
@@ -136,7 +141,7 @@ class _Plan:
 
     def weighed(self, gone: frozenset[str]) -> list[Weighed]:
         """Every page with its numbers."""
-        chance, saving, worth = self._chance(), self._saving(), self._worth()
+        chance, saving, worth = self.chance(), self.saving(), self.worth()
         return [
             Weighed(page, page.handle in gone, *map(float, (chance[at], saving[at], self._fault[at], worth[at])))
             for at, page in enumerate(self._view.pages)
@@ -149,7 +154,7 @@ class _Plan:
         return prices.read * view.tokens + prices.output * ASKING
 
     @property
-    def _span(self) -> float:
+    def span(self) -> float:
         """The calls for which a decision counts: until it can be taken again for nothing, or to the end."""
         if not self._caches:
             return 1.0
@@ -165,21 +170,21 @@ class _Plan:
         strength = strength * np.where(it.faults, 1.5, 1.0) * np.where(it.superseded, 0.5, 1.0)
         return np.minimum(strength, 0.95)
 
-    def _chance(self) -> "Numbers":
+    def chance(self) -> "Numbers":
         """How likely each page is needed within the span: a chance of strength / n in the n-th call after its use."""
         idle = np.maximum(self._it.idle, 1.0)
-        chance: Numbers = 1 - (idle / (idle + self._span)) ** self._strength()
+        chance: Numbers = 1 - (idle / (idle + self.span)) ** self._strength()
         return chance
 
-    def _saving(self) -> "Numbers":
+    def saving(self) -> "Numbers":
         """What evicting each page saves until it is needed or the span is over."""
         prices, idle, wanes = self._view.prices, np.maximum(self._it.idle, 1.0), 1 - self._strength()
-        calls = idle / wanes * ((1 + (self._span - 1) / idle) ** wanes - 1)
+        calls = idle / wanes * ((1 + (self.span - 1) / idle) ** wanes - 1)
         return self._frees * ((prices.read if self._view.warm else prices.write) + prices.read * calls)
 
-    def _worth(self) -> "Numbers":
+    def worth(self) -> "Numbers":
         """What evicting each page is expected to bring, where that costs nothing by itself."""
-        return self._saving() - self._chance() * self._fault
+        return self.saving() - self.chance() * self._fault
 
     def _prices(self, good: "Places", freed: "Numbers") -> "Numbers":
         """What each cut costs: writing again what is kept behind it, all where the tool is yet to be added."""
@@ -198,6 +203,6 @@ class _Plan:
         fund = view.saved - view.spent
         if view.warm:
             return price <= fund
-        calls = min(rule.soon, self._left)
+        calls = min(rule.soon, max(1.0, view.call / 2))  # a session that has just begun may be over soon
         brings = freed * (prices.write + prices.read * (calls - 1)) - (0 if view.tool_added else TOOL * prices.write)
         return brings + max(0.0, fund) >= rule.cover * fault

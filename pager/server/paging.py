@@ -5,14 +5,12 @@ repeat: every change is an event that goes into the log with it.
 """
 
 import logging
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pager import experience, planner, sessions
 from pager.arms import Arms, Rule
-from pager.caches import uncached
 from pager.dialect import Dialect
 from pager.events import Bypassed, Event, Repacked
 from pager.eviction import Stubs, text_at
@@ -20,7 +18,7 @@ from pager.experience import SHIPPED, Experience
 from pager.lineage import Placement, Session
 from pager.model import Request
 from pager.models import Table as Models
-from pager.page import Page
+from pager.page import GRACE, Page
 from pager.page_in import NAME, name_for
 from pager.planner import Plan, Terms
 from pager.render import Outgoing, marked, render
@@ -28,16 +26,10 @@ from pager.splice import Carrier
 from pager.stubs import HANDLE
 from pager.table import Items, Source, Table
 from pager.tables import Tables
+from pager.terms import carrier_of, terms_of
 
-RESERVE = 16_000  # tokens left for the answer where neither the request nor the table of models says how many
-LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 BYPASS = "x-pager-bypass"
-MARKED = "messages"  # the wire format in which we mark what shall be cached, where the client does not
 PLAUSIBLE = range(2_000, 20_000_001)  # tokens that a window may have
-_WHOLE = re.compile(rb"\d{1,9}")
-# How harnesses ask for a summary of the whole history: Claude Code and others in words, Codex by what it is.
-_TEXT_ONLY = re.compile(rb"respond with text only\W{1,4}do not call any tools", re.IGNORECASE)
-_COMPACTION = re.compile(rb'request_kind\\*":\s*\\*"compaction')
 log = logging.getLogger("ctxpager")
 
 
@@ -86,8 +78,11 @@ class Paged:
 class Pager:
     """Plans calls, and finds pages again."""
 
-    def __init__(self, arms: Arms, models: Models, load_dialect: Callable[[str], Dialect], *, marks: bool) -> None:
+    def __init__(
+        self, arms: Arms, models: Models, load_dialect: Callable[[str], Dialect], *, marks: bool, grace: int = GRACE
+    ) -> None:
         self._arms = arms
+        self._grace = grace
         self._models = models
         self._load_dialect = load_dialect
         self._marks = marks
@@ -119,6 +114,7 @@ class Pager:
         if table.lost_legs:
             gone = f"the place of {table.lost_legs} hidden legs is gone from the client's history"
             paged.events.append(Repacked(*where, cause="client", reason=gone, policy=rule.name))
+            table.evidence.changed()
         if call.bypass:
             self.bypassed += 1
             paged.events.append(Bypassed("asked", call.bypass, branch, placement.call))
@@ -169,7 +165,7 @@ class Pager:
 
     def _decide(self, paged: Paged, where: tuple[int, int, int]) -> None:
         table = paged.table
-        carrier = _summary(paged.request) or paged.dialect.carrier(paged.request)
+        carrier = carrier_of(paged.dialect, paged.request)
         if isinstance(carrier, str):
             if table.tool:
                 paged.events.append(Bypassed("cannot_carry", carrier, where[0], where[1]))
@@ -218,23 +214,9 @@ class Pager:
         return self._stubs.make(paged.dialect, paged.table, page, raw, tool)
 
     def _terms(self, request: Request, table: Table, session: Session) -> Terms:
-        """What this call is planned under; what was observed of a provider's cache stands over what is documented."""
-        model, cache = self._models.find(request.model), self._models.cache(request.model)
-        window = self._windows.get(request.model, model.window)
-        reserve = min(_asked_for(request) or min(model.output_limit or RESERVE, RESERVE), window // 2)
-        prices = self._models.prices(request.model)
-        if self._models.fixed is None:
-            asked = (self._marks and request.dialect == MARKED) or b'"cache_control"' in request.body
-            served = cache.serves(marked=asked) or table.evidence.held > 0
-            prices = table.evidence.believed(prices if served else uncached(prices))
-        return Terms(
-            prices,
-            window,
-            reserve,
-            planner.binds_thinking(request.model),
-            cache.minimum,
-            self.experience(session.learned),
-            session.harness,
+        known, window = self.experience(session.learned), self._windows.get(request.model)
+        return terms_of(
+            request, table, self._models, known, session.harness, marks=self._marks, window=window, grace=self._grace
         )
 
     def experience(self, version: str) -> Experience:
@@ -248,20 +230,3 @@ class Pager:
     def _text(self, dialect: Dialect, source: Source) -> str | None:
         raw = self.tables.fetch(source.message)
         return None if raw is None else text_at(dialect, raw, source.key)
-
-
-def _summary(request: Request) -> str:
-    """Why a request must see its whole history: it asks for a summary of it. Empty if it does not."""
-    metadata = request.members.get("client_metadata")
-    if metadata is not None and _COMPACTION.search(request.body, metadata.start, metadata.end):
-        return "a compaction"
-    return "a summary is asked for" if _TEXT_ONLY.search(request.items[-1]) else ""
-
-
-def _asked_for(request: Request) -> int:
-    """The tokens that the client leaves for the answer; 0 if it does not say."""
-    for name in LIMITS:
-        span = request.members.get(name)
-        if span is not None and _WHOLE.fullmatch(request.body, span.start, span.end):
-            return int(request.body[span.start : span.end])
-    return 0

@@ -24,6 +24,7 @@ VALUES = {
     "data_dir": st.from_regex(r"(~/)?[a-z0-9 /]{0,9}[a-z]", fullmatch=True),
     "store": TEXT,
     "policy": TEXT,
+    "learn": st.sampled_from(["daily", "off"]),
     "prices": st.text(st.characters(codec="utf-8")),
     "trust_clock_header": st.booleans(),
     "log_level": st.sampled_from(["debug", "info", "warning", "error"]),
@@ -42,7 +43,9 @@ VALUES = {
         lambda keys: {name: f"{variable}{index}" for index, (name, variable) in enumerate(keys.items())}
     ),
     "paging.cache_marks": st.booleans(),
+    "paging.grace": st.integers(1, 10**9),
     "paging.policy_options": st.dictionaries(TEXT, OVERRIDE | st.lists(OVERRIDE, max_size=3), max_size=3),
+    "experiment.arms": st.dictionaries(TEXT, SECONDS, max_size=3),
     "models": st.dictionaries(TEXT, st.dictionaries(st.text(), OVERRIDE | st.lists(OVERRIDE, max_size=3), max_size=3)),
 }
 KINDS = ("file", "environment", "flag")
@@ -54,6 +57,7 @@ OTHER_TEXT = {
     "data_dir": "elsewhere",
     "store": "memory",
     "policy": "my/own.py:Policy",
+    "learn": "off",
     "prices": "openai",
     "trust_clock_header": "true",
     "log_level": "debug",
@@ -70,7 +74,9 @@ OTHER_TEXT = {
     "identity.hot_sessions": "5",
     "identity.keys": '{ team = "TEAM_KEY" }',
     "paging.cache_marks": "false",
+    "paging.grace": "5",
     "paging.policy_options": "{ age = 8 }",
+    "experiment.arms": "{ cost_aware = 0.9, keep_all = 0.1 }",
     "models": '{ "a/b.c" = { window = 10 } }',
 }
 
@@ -244,6 +250,7 @@ WRONG = {
     "data_dir": ["''", "' '", "3", '"a\\u0000b"'],
     "store": ["''", "1"],
     "policy": ["''", "1"],
+    "learn": ["''", "'weekly'", "true"],
     "prices": ["1"],
     "trust_clock_header": ["1", "'yes'"],
     "log_level": ["'loud'", "1"],
@@ -265,7 +272,18 @@ WRONG = {
     "identity.account_headers": ["'x'", "[1]", "['a b']", "['']"],
     "identity.hot_sessions": ["0", "'1'"],
     "paging.cache_marks": ["1", "'no'"],
+    "paging.grace": ["0", "-1", "1.5", "true", "'2'"],
     "paging.policy_options": ["1", "[]"],
+    "experiment.arms": [
+        "1",
+        "[]",
+        "{ lru = 0 }",
+        "{ lru = -0.5 }",
+        "{ lru = inf }",
+        "{ lru = '1' }",
+        "{ lru = true }",
+        "{ '' = 1 }",
+    ],
     "models": ["1", "{ m = 1 }"],
 }
 PRIVATE = {

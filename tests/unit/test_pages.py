@@ -77,9 +77,9 @@ def test_a_result_below_the_smallest_page_is_none(name):
 
 @every_format
 def test_sizes_are_counted_in_bytes_not_in_characters(name):
-    assert [page.size for page in read(name, result(name, "\N{SNOWMAN}" * 234)).pages] == [702]
-    assert read(name, result(name, "\N{SNOWMAN}" * 233)).pages == ()
-    assert [page.size for page in read(name, result(name, "\U0001f600" * 175)).pages] == [700]
+    assert [page.size for page in read(name, result(name, "\N{SNOWMAN}" * 167)).pages] == [501]
+    assert read(name, result(name, "\N{SNOWMAN}" * 166)).pages == ()
+    assert [page.size for page in read(name, result(name, "\U0001f600" * 125)).pages] == [500]
 
 
 @every_format

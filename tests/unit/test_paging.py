@@ -1,24 +1,32 @@
 """Calls as they are planned: what is paged under a policy, what is logged of it, and what goes out."""
 
+import asyncio
 import json
 import logging
 from hashlib import sha256
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from pager import sessions
+from pager import planner, sessions
 from pager.arms import Arms, Rule
+from pager.caches import uncached
 from pager.dialects import load
-from pager.events import Bypassed, Repacked
+from pager.events import Bypassed, Learned, Repacked, SessionOpened, Tokens
+from pager.experience import ENOUGH, LOG, SHIPPED, Experience, Harness
 from pager.identity import Key
 from pager.lineage import Placement, Session, history, place
 from pager.models import Table as Models
-from pager.page import STUB_TOKENS
+from pager.page import PIN_HALF_LIFE, stub_limit, tokens_of
 from pager.page_in import definition
 from pager.policy import Decision, Prices
+from pager.server.entries import Incoming
+from pager.server.journal import Journal
 from pager.server.paging import Call, Pager, bypassed
 from pager.splice import Leg, Part
+from pager.store import Batch
+from pager.stores import open_store
 from pager.stubs import HANDLE, handle_of
 from pager.table import Items
 
@@ -185,7 +193,8 @@ def test_an_eviction_is_logged_with_all_that_is_needed_to_repeat_it():
     assert [tuple(getattr(gone, key) for key in ("page", "message", "key", "stub")) for gone in event.pages] == [
         (handle(A), digest, "c1", content)
     ]
-    assert (event.warm, event.saved) == (True, round(len(A) / 3.5) - STUB_TOKENS)
+    size = tokens_of(len(A))
+    assert (event.warm, event.saved) == (True, size - stub_limit(size))
     assert abs(event.rewritten - (len(talk.paged.request.body) / 3.5 - event.saved)) < 3
     assert event.price == round(event.rewritten * 1.15, 1)
 
@@ -228,8 +237,10 @@ def test_what_a_hidden_leg_brought_is_evicted_with_its_own_content_in_the_log():
     brought = f"=== {handle(A)}, all 60 lines ===\n{A}"
     talk.table.keep_leg(3, 1, leg(brought), [handle(A)])
     told = (say("I look.Yes."), user())
-    for more in range(6):
+    for more in range(PIN_HALF_LIFE + 1):
         talk.send(body(*STAGES[2], *told, *ON * more))
+        assert talk.events == [], "what was asked for stays for a while"
+    talk.send(body(*STAGES[2], *told, *ON * (PIN_HALF_LIFE + 1)))
     (event,) = talk.events
     assert [gone.page for gone in event.pages] == [handle(brought)]
     assert HANDLE.findall(event.pages[0].stub) == [handle(brought)]
@@ -358,8 +369,9 @@ def test_a_decision_that_breaks_a_rule_is_logged_and_changes_nothing(wanted, cap
 def test_after_a_rejected_decision_the_prompt_is_what_it_was():
     talk = played()
     before = talk.paged.outgoing.body()
-    talk.pager._policy = Fixed(Decision(("rubbish",)))
+    talk.pager = Pager(Arms(Rule("test", Fixed(Decision(("rubbish",))))), MODELS, load, marks=False)
     talk.send(body(*START, *ON * 3))
+    assert [event.reason for event in talk.events] == ["decision_rejected"]
     assert talk.paged.outgoing.body().startswith(before[: before.rindex(b"]")])
 
 
@@ -513,6 +525,175 @@ def test_prices_and_bonds_follow_from_the_model():
     paged = talk.send(body(*START, model="claude-opus-6"))
     assert (paged.terms.prices, paged.terms.bound) == (fixed, True)
     assert not talk.send(body(*START, *ON)).terms.bound
+
+
+# ---------------------------------------------------------------- providers that cache, and those that do not
+
+KNOWN = Models.load()
+LONG = user("all there is to know. " * 1_000)  # more than the 4,096 tokens from which on a report tells anything
+ALL = 6_000  # tokens of it that the provider found in its cache
+
+
+def told(talk, *reports, model="gpt-4o", history=(LONG,), **members):
+    """The terms of a call after so many whose answers reported cached tokens; None where they said nothing of them."""
+    for cached in reports:
+        talk.send(body(*history, model=model, **members))
+        usage = Tokens(input=6_500, cached=cached or 0, tells_cached=cached is not None)
+        sessions.learn_usage(talk.table, usage, len(talk.paged.request.body))
+        history = (*history, *ON)
+    return talk.send(body(*history, model=model, **members)).terms
+
+
+# The answer to the first call tells nothing: there was no prompt before it that could have been kept.
+@pytest.mark.parametrize(
+    ("reports", "caches"),
+    [
+        ([], True),
+        ([0, 0], True),
+        ([0, 0, 0], False),
+        ([0, 0, 0, 0], False),
+        ([0, 0, ALL, 0], True),
+        ([0, 0, 0, ALL], True),
+        ([0, None, None], True),
+        ([ALL, ALL, 0], True),
+    ],
+)
+def test_a_provider_that_reports_nothing_cached_twice_is_planned_for_as_one_without_a_cache(reports, caches):
+    documented = KNOWN.prices("gpt-4o")
+    assert documented.read < 1.0
+    expected = documented if caches else uncached(documented)
+    assert told(Talk(KeepAll(), models=KNOWN), *reports).prices == expected
+
+
+def test_under_prices_that_were_given_no_report_is_believed():
+    fixed = Prices(0.1, 1.25, 5.0, 300.0)
+    terms = told(Talk(KeepAll(), models=KNOWN.using(fixed)), 0, 0, 0, 0)
+    assert (terms.prices, terms.cacheable) == (fixed, 0)
+
+
+def test_what_a_provider_reports_is_of_one_model_only():
+    talk = Talk(KeepAll(), models=KNOWN)
+    assert told(talk, 0, 0, 0).prices.read == 1.0
+    assert talk.send(body(LONG, *ON * 4, model="gpt-4.1")).terms.prices == KNOWN.prices("gpt-4.1")
+
+
+CLAUDE = "claude-sonnet-4-5"
+MARK = {"type": "text", "text": "all", "cache_control": {"type": "ephemeral"}}
+
+
+def test_a_model_that_caches_only_what_is_marked_does_not_cache_for_a_client_without_marks():
+    talk = Talk(KeepAll(), models=KNOWN)
+    terms = told(talk, model=CLAUDE)
+    assert terms.prices == uncached(KNOWN.prices(CLAUDE))
+    assert terms.cacheable == KNOWN.cache(CLAUDE).minimum
+    assert not planner.view(talk.table, talk.paged.request.outside, terms).warm
+
+
+def test_it_does_for_one_that_sets_marks():
+    marked = {"role": "system", "content": [MARK]}
+    assert told(Talk(KeepAll(), models=KNOWN), model=CLAUDE, history=(marked, LONG)).prices == KNOWN.prices(CLAUDE)
+
+
+def test_it_does_if_the_provider_reports_a_hit():
+    assert told(Talk(KeepAll(), models=KNOWN), ALL, ALL, model=CLAUDE).prices == KNOWN.prices(CLAUDE)
+    assert told(Talk(KeepAll(), models=KNOWN), ALL, 0, model=CLAUDE).prices.read == 1.0
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_it_does_where_we_set_the_marks(marks):
+    talk = Talk(KeepAll(), "messages", marks=marks, models=KNOWN)
+    offered = [{"name": "read", "input_schema": {}}]
+    terms = talk.send({"model": CLAUDE, "tools": offered, "messages": [LONG]}).terms
+    assert (terms.prices.read < 1.0) is marks
+
+
+# ---------------------------------------------------------------- what a session begins with
+
+LEARNED = Experience({"agent": Harness(lengths=[60] * ENOUGH)})
+HARNESS = {"user-agent": "agent/1.0 (some system)"}
+
+
+class Proxy:
+    """Journals over a store that outlives them, each with a pager of its own."""
+
+    def __init__(self):
+        self.store = open_store("memory", Path())
+        blobs = {bytes.fromhex(LEARNED.version): LEARNED.encode()}
+        self.store.append(Batch(LOG, 0.0, [Learned(LEARNED.version, 1, 1)], blobs)).result()
+        self.now = 0.0
+
+    def start(self, arms, learned=""):
+        self.pager = Pager(arms, MODELS, load, marks=False)
+        self.pager.learned = learned
+        self.journal = Journal(self.store, load, 10, self.pager)
+        return self
+
+    def send(self, *items, session="s"):
+        async def receive():
+            headers = {"x-session-id": session, **HARNESS}
+            request = load("chat").parse(json.dumps(body(*items)).encode())
+            self.now += 10.0
+            entry = await self.journal.receive(Incoming(load("chat"), request, "local", headers, "/", "", self.now))
+            await self.journal.drain()
+            return entry
+
+        return asyncio.run(receive())
+
+    def opened(self):
+        return [row.event for row in self.store.events() if isinstance(row.event, SessionOpened)]
+
+
+GREEDY, KEEP = Rule("greedy", Greedy()), Rule("keep", KeepAll())
+
+
+def test_arm_and_experience_are_settled_when_a_session_begins_and_hold_to_its_end():
+    proxy = Proxy().start(Arms(KEEP, {"greedy": GREEDY}, {"greedy": 1.0}), LEARNED.version)
+    first = proxy.send(*START)
+    (event,) = proxy.opened()
+    assert (event.arm, event.learned, event.harness) == ("greedy", LEARNED.version, "agent/1.0")
+    assert (first.paged.rule, first.paged.terms.harness) == (GREEDY, "agent/1.0")
+
+    proxy.pager.learned = ""  # something else was learned since
+    second = proxy.send(*START, *ON)
+    assert second.session.learned == LEARNED.version
+    assert second.paged.terms.experience.encode() == LEARNED.encode()
+
+    proxy.start(Arms(KEEP, {"greedy": GREEDY, "keep": KEEP}, {"keep": 1.0}))
+    third = proxy.send(*START, *ON * 2)
+    assert (third.session.arm, third.session.learned, third.session.harness) == (
+        event.arm,
+        event.learned,
+        event.harness,
+    )
+    assert third.paged.rule is GREEDY
+    assert third.paged.terms.experience.to_go("agent/2.0", 50) == pytest.approx(10.0)
+    assert [repack.policy for repack in third.paged.events] == ["greedy"]
+    assert len(proxy.opened()) == 1
+
+    other = proxy.send(*START, session="another")
+    assert (other.session.arm, other.session.learned) == ("keep", "")
+    assert (other.paged.rule, other.paged.terms.experience) == (KEEP, SHIPPED)
+
+
+def test_a_session_of_an_arm_that_is_gone_is_under_the_policy_in_force():
+    proxy = Proxy().start(Arms(KEEP, {"greedy": GREEDY}, {"greedy": 1.0}))
+    proxy.send(*START)
+    entry = proxy.start(Arms(KEEP)).send(*START, *ON)
+    assert (entry.session.arm, entry.paged.rule) == ("greedy", KEEP)
+
+
+def test_sessions_of_an_arm_that_changes_nothing_are_not_touched():
+    proxy = Proxy().start(Arms(GREEDY, {"keep_all": None}, {"keep_all": 1.0}))
+    entries = [proxy.send(*stage) for stage in STAGES]
+    assert [entry.paged for entry in entries] == [None] * 3
+    assert {entry.session.arm for entry in entries} == {"keep_all"}
+    assert not any(isinstance(row.event, Repacked) for row in proxy.store.events())
+
+
+def test_an_experience_that_the_log_does_not_hold_any_more_is_that_of_a_fresh_install():
+    proxy = Proxy().start(Arms(KEEP), "ab" * 32)
+    entry = proxy.send(*START)
+    assert (entry.session.learned, entry.paged.terms.experience) == ("ab" * 32, SHIPPED)
 
 
 # ---------------------------------------------------------------- marks

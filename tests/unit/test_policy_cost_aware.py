@@ -1,17 +1,17 @@
 """cost_aware on prompts worked out by hand.
 
 Reading a token costs 0.1 and writing one 1.1, so that a warm token that is written again costs 1 more. At call 42 a
-session is taken to go on for 84 calls, and its cache to stay warm for 0.7 * (42 + 8) / 0.5 = 70.
+session is taken to go on for 84 calls, and its cache to stay warm at least as long: (42 + 8) / 0.5 = 100.
 
-The usual page frees 1,000 tokens. Out of a cold prompt that saves 1,000 * (1.1 + 0.1 * 83) = 9,400, out of a warm one
-1,000 * 0.1 * 70 = 7,000. A fault costs 0.1 * 20,000 + 5 * 40 for asking, 1.1 * 1,040 for writing the page and
-0.1 * 1,040 * 42 for reading it from then on: 7,712. The page was used eight calls ago, so the chance of one is 0.2 / 2.
+The usual page frees 1,000 tokens and was used eight calls ago. A fault on it costs 0.1 * 20,000 + 5 * 40 for asking and
+(1.1 - 0.1) * 1,040 for having the page written: 3,240. Where nothing is ever needed again (``PLAIN``), it is worth what
+it saves in 84 calls: 1,000 * (1.1 + 0.1 * 83) = 9,400 out of a cold prompt, and 8,400 out of a warm one.
+
+Where a demand of 0.5 or the like is given, it is the same for pages of all sizes: ``growth`` is 0.
 """
 
-import sys
-import time
 from dataclasses import replace
-from operator import attrgetter
+from math import prod
 
 import pytest
 from hypothesis import given
@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from pager.errors import PolicyError
+from pager.experience import strength
 from pager.models import named_prices
 from pager.policy import Decision, PageView, Prices, View
 from policies.cost_aware import CostAware
 
 PRICES = Prices(read=0.1, write=1.1, output=5.0)
 PAGE = PageView("", "result", 4_000, 1_040, 40, 0, 0, 500, 20, 8, 0, 0, False, False, True, True)
-LARGE = {"tokens": 10_040}  # frees 10,000
+LARGE = {"tokens": 10_040}  # frees 10,000; a fault costs 12,240
 RICH = 1_000_000.0
 NOTHING_PAYS = "none of {} pages that could go pays for itself"
 
@@ -49,254 +50,447 @@ def cold(**pages):
     return shows(view(warm=False), **pages)
 
 
+FIXED = {"horizon": 2, "patience": 1, "margin": 0.1, "soon": 8, "cover": 1.3}  # whatever the defaults come to be
+
+
+def plain(**options):
+    """A policy to which nothing is ever needed again."""
+    return CostAware(**{**FIXED, "reuse": 0, **options})
+
+
+def wanted(demand, **options):
+    """A policy to which pages of any size are needed with this chance in the call after their use."""
+    return CostAware(**{**FIXED, "reuse": demand, "growth": 0, "margin": 0, **options})
+
+
+PLAIN = plain()
+
+
 # ---------------------------------------------------------------- cuts and their prices
 
 
 def test_a_cold_prompt_lets_pages_go_for_free_wherever_they_stand():
-    # Each page brings 9,400 - 771.2.
-    decision = CostAware().choose(cold(a={"after": 15_000}, b={"after": 2_000}, c={"after": 100}))
-    assert decision == Decision(("a", "b", "c"), 0, "3 of 3 pages: net 25886, price 0")
+    decision = PLAIN.choose(cold(a={"after": 15_000}, b={"after": 2_000}, c={"after": 100}))
+    assert decision == Decision(("a", "b", "c"), 0, "3 of 3 pages: net 28200, price 0")
 
 
 def test_a_warm_prompt_pays_for_writing_again_what_stands_behind_the_page():
-    # 1,040 + 500 - 1,000 tokens are written again: 7,000 - 771.2 - 540.
-    assert CostAware().choose(warm(a={})) == Decision(("a",), 0, "1 of 1 pages: net 5689, price 540")
+    # 1,040 + 500 - 1,000 tokens are written again.
+    assert PLAIN.choose(warm(a={})) == Decision(("a",), 0, "1 of 1 pages: net 7860, price 540")
 
 
 def test_a_page_goes_while_it_saves_more_than_what_stands_behind_it_costs():
-    # It is worth 6,228.8; the stub and 6,188 tokens cost 6,228.
-    policy = CostAware(margin=0)
-    assert policy.choose(warm(a={"after": 6_188})) == Decision(("a",), 0, "1 of 1 pages: net 1, price 6228")
-    assert policy.choose(warm(a={"after": 6_189})) == Decision(reason=NOTHING_PAYS.format(1))
+    # It is worth 8,400; with its stub 8,399 or 8,401 tokens are written again.
+    policy = plain(margin=0)
+    assert policy.choose(warm(a={"after": 8_359})) == Decision(("a",), 0, "1 of 1 pages: net 1, price 8399")
+    assert policy.choose(warm(a={"after": 8_361})).evict == ()
+    assert policy.choose(warm(a={"after": 9_360})) == Decision(
+        reason="1 of 1 pages: net -1000, price 9400; does not pay"
+    )
 
 
 def test_of_several_cuts_the_one_with_the_greatest_net_wins():
-    # From c on: 6,228.8 - 140. From b: 12,457.6 - 1,040. From a: 18,686.4 - 13,040.
-    decision = CostAware().choose(warm(a={"after": 15_000}, b={"after": 2_000}, c={"after": 100}))
-    assert decision == Decision(("b", "c"), 1, "2 of 3 pages: net 11418, price 1040")
+    # From c on: 8,400 - 140. From b: 16,800 - 1,040. From a: 25,200 - 13,040.
+    decision = PLAIN.choose(warm(a={"after": 15_000}, b={"after": 2_000}, c={"after": 100}))
+    assert decision == Decision(("b", "c"), 1, "2 of 3 pages: net 15760, price 1040")
 
 
 def test_a_page_that_saves_nothing_stays_though_it_stands_behind_the_cut():
-    # Over 18 calls b would save 140 * 0.1 * 18 = 252; a fault on it, even half as likely as not, costs more than 1,100.
-    small = {"tokens": 180, "idle": 0, "after": 320}
-    policy = CostAware(margin=0, reuse=0.5, patience=0.18)
-    assert policy.choose(warm(a={"idle": 72}, b=small, c={"idle": 72, "after": 100})).evict == ("a", "c")
+    # b would save at most 140 * 8.4; a fault on it costs 2,380 and is as good as certain. From a on, 360 tokens stay.
+    certain = {"tokens": 180, "idle": 1, "after": 1_140}
+    given = warm(a={"usual": 0.0, "after": 1_320}, b=certain, c={"usual": 0.0, "after": 100})
+    assert wanted(0.9).choose(given) == Decision(("a", "c"), 0, "2 of 3 pages: net 16440, price 360")
 
 
 def test_the_first_eviction_is_priced_from_the_beginning_and_with_the_tool():
-    # It saves 70,000 - 0.1 * 55,412. The tool costs 150 * (1.1 + 0.1 * 84); all 10,000 tokens kept are written again.
+    # It saves 84,000. The tool costs 150 * (1.1 + 0.1 * 84); all 10,000 tokens that are kept are written again.
     given = warm(a=LARGE)
     first = replace(given, tool_added=False)
-    assert CostAware().choose(given).reason == "1 of 1 pages: net 63919, price 540"
-    assert CostAware().choose(first) == Decision(("a",), 0, "1 of 1 pages: net 53034, price 11425")
-    assert CostAware().choose(replace(first, warm=False)).reason == "1 of 1 pages: net 87034, price 1425"
+    assert PLAIN.choose(given).reason == "1 of 1 pages: net 83460, price 540"
+    assert PLAIN.choose(first) == Decision(("a",), 0, "1 of 1 pages: net 72575, price 11425")
+    assert PLAIN.choose(replace(first, warm=False)).reason == "1 of 1 pages: net 92575, price 1425"
 
 
 def test_where_the_first_page_stands_does_not_matter_before_the_tool_is_added():
     reasons = {
-        CostAware().choose(replace(warm(a={**LARGE, "after": after}), tool_added=False)).reason
-        for after in (0, 500, 9_000)
+        PLAIN.choose(replace(warm(a={**LARGE, "after": after}), tool_added=False)).reason for after in (0, 500, 9_000)
     }
-    assert reasons == {"1 of 1 pages: net 53034, price 11425"}
+    assert reasons == {"1 of 1 pages: net 72575, price 11425"}
 
 
 def test_a_page_that_would_pay_does_not_pay_for_the_tool():
-    # 6,228.8 against 19,000 tokens written again and the tool.
-    assert CostAware(margin=0).choose(replace(warm(a={}), tool_added=False)).evict == ()
+    # 8,400 against 19,000 tokens written again and the tool.
+    decision = plain(margin=0).choose(replace(warm(a={}), tool_added=False))
+    assert decision == Decision(reason="1 of 1 pages: net -12025, price 20425; does not pay")
 
 
 # ---------------------------------------------------------------- what a repack must bring
 
 
 def test_a_repack_must_bring_its_margin():
-    # 5,688.8 are 0.28444 of 20,000.
-    assert CostAware(margin=0.2844).choose(warm(a={})).evict == ("a",)
-    assert CostAware(margin=0.2845).choose(warm(a={})) == Decision(
-        reason="1 of 1 pages: net 5689, price 540; less than 0.2845 of 20000 tokens"
+    # 7,860 are 0.393 of 20,000.
+    assert plain(margin=0.3929).choose(warm(a={})).evict == ("a",)
+    assert plain(margin=0.3931).choose(warm(a={})) == Decision(
+        reason="1 of 1 pages: net 7860, price 540; less than 0.3931 of 20000 tokens"
     )
 
 
 def test_a_warm_repack_spends_only_what_was_saved():
     given = replace(warm(a={}), spent=1_000.0)
-    assert CostAware().choose(replace(given, saved=1_540.0)).evict == ("a",)
-    assert CostAware().choose(replace(given, saved=1_539.0)) == Decision(
-        reason="1 of 1 pages: net 5689, price 540; not covered by 539 saved so far"
+    assert PLAIN.choose(replace(given, saved=1_541.0)).evict == ("a",)
+    assert PLAIN.choose(replace(given, saved=1_539.0)) == Decision(
+        reason="1 of 1 pages: net 7860, price 540; not covered by 539 saved so far"
     )
 
 
 def test_a_cold_repack_must_soon_bring_what_a_fault_costs_with_what_was_saved():
-    # In 8 calls it brings 1,000 * (1.1 + 0.7); 1.3 faults of 2,000 + 1,144 + 200 are 4,347.2: 2,547.2 are missing.
+    # In 8 calls it brings 1,000 * (1.1 + 0.7); 1.3 faults of 3,240 are 4,212: 2,412 are missing.
     given = replace(cold(a={}), spent=1_000.0)
-    assert CostAware().choose(replace(given, saved=3_548.0)).evict == ("a",)
-    assert CostAware().choose(replace(given, saved=3_547.0)) == Decision(
-        reason="1 of 1 pages: net 8629, price 0; not covered by 2547 saved so far"
+    assert PLAIN.choose(replace(given, saved=3_413.0)).evict == ("a",)
+    assert PLAIN.choose(replace(given, saved=3_411.0)) == Decision(
+        reason="1 of 1 pages: net 9400, price 0; not covered by 2411 saved so far"
     )
 
 
 def test_a_cold_repack_that_covers_itself_needs_no_savings_and_pays_no_debt():
-    # It brings 18,000 in 8 calls; 1.3 faults of 2,000 + 11,044 + 200 are 17,217.2.
+    # It brings 18,000 in 8 calls; 1.3 faults of 12,240 are 15,912.
     given = replace(cold(a=LARGE), saved=0.0)
-    assert CostAware().choose(given).evict == ("a",)
-    assert CostAware().choose(replace(given, spent=RICH)).evict == ("a",)
-    assert CostAware(soon=7).choose(given).evict == (), "17,000 in 7 calls"
+    assert PLAIN.choose(given).evict == ("a",)
+    assert PLAIN.choose(replace(given, spent=RICH)).evict == ("a",)
+    assert plain(soon=6).choose(given).evict == ("a",), "16,000 in 6 calls"
+    assert plain(soon=5).choose(given).evict == (), "15,000 in 5 calls"
 
 
 def test_a_first_cold_repack_has_to_cover_the_tool_too():
-    # 1.35 faults are 17,879.4; the tool leaves 18,000 - 165 of what it brings.
+    # 1.465 faults are 17,931.6; the tool leaves 18,000 - 165 of what it brings.
     given = replace(cold(a=LARGE), saved=0.0)
-    assert CostAware(cover=1.35).choose(given).evict == ("a",)
-    assert CostAware(cover=1.35).choose(replace(given, tool_added=False)).evict == ()
+    assert plain(cover=1.465).choose(given).evict == ("a",)
+    assert plain(cover=1.465).choose(replace(given, tool_added=False)).evict == ()
 
 
 def test_the_dearest_of_the_pages_that_go_has_to_be_covered():
-    # 11,000 * 1.8 = 19,800 are brought; of the larger page 1.3 faults are 17,217.2, 1.6 are 21,190.4.
+    # 11,000 * 1.8 = 19,800 are brought; of the larger page 1.6 faults are 19,584, 1.7 are 20,808.
     given = replace(cold(a=LARGE, b={}), saved=0.0)
-    assert CostAware().choose(given).evict == ("a", "b")
-    assert CostAware(cover=1.6).choose(given).evict == ()
+    assert plain(cover=1.6).choose(given).evict == ("a", "b")
+    assert plain(cover=1.7).choose(given).evict == ()
+
+
+# ---------------------------------------------------------------- how long a session lasts
 
 
 def test_a_young_session_is_not_trusted_to_last():
-    # At call 2 it is taken to have 4 to go: 10,000 * (1.1 + 0.3) does not cover 17,217.2; at call 4, 8 do.
+    # At call 10 only 5 calls are counted on: 10,000 * (1.1 + 0.4) does not cover 15,912; at call 12, 16,000 in 6 do.
     given = replace(cold(a=LARGE), saved=0.0)
-    assert CostAware().choose(replace(given, call=2)).reason.endswith("; not covered by 0 saved so far")
-    assert CostAware().choose(replace(given, call=4)).evict == ("a",)
+    assert PLAIN.choose(replace(given, call=10)) == Decision(
+        reason="1 of 1 pages: net 30000, price 0; not covered by 0 saved so far"
+    )
+    assert PLAIN.choose(replace(given, call=12)).evict == ("a",)
+
+
+def test_a_session_that_has_just_begun_is_counted_on_for_one_call():
+    # 10,000 * 1.1 and what was saved before.
+    given = replace(cold(a=LARGE), call=1, to_go=99.0)
+    assert PLAIN.choose(replace(given, saved=4_913.0)).evict == ("a",)
+    assert PLAIN.choose(replace(given, saved=4_911.0)).reason.endswith("; not covered by 4911 saved so far")
 
 
 def test_a_session_is_taken_to_have_one_call_to_go_at_least():
-    # 1,000 * 1.1 - 0.1 * (2,200 + 1,144 + 0.1 * 1,040 / 2)
-    assert CostAware(margin=0).choose(replace(cold(a={}), call=0)).reason == "1 of 1 pages: net 760, price 0"
+    once = "1 of 1 pages: net 1100, price 0"
+    assert plain(margin=0).choose(replace(cold(a={}), call=0)).reason == once
+    assert plain(margin=0).choose(replace(cold(a={}), to_go=0.2)).reason == once
+
+
+def test_what_sessions_like_this_one_had_to_go_stands_over_what_it_has_had():
+    policy = plain(horizon=9, margin=0)
+    assert policy.choose(replace(cold(a={}), to_go=10.0)).reason == "1 of 1 pages: net 2000, price 0"
+    assert policy.choose(replace(warm(a={}), to_go=30.0)).reason == "1 of 1 pages: net 2460, price 540"
 
 
 # ---------------------------------------------------------------- the next cold moment
 
 
 @pytest.mark.parametrize(
-    ("colds", "reason"),
+    ("patience", "colds", "reason"),
     [
-        (0, "1 of 1 pages: net 5689, price 540"),
-        # 14 calls save 1,400, and the share 14 / 84 + 0.3 of the faults counts: 1,400 - 359.9 - 540.
-        (2, "1 of 1 pages: net 500, price 540"),
-        # 7.78 calls save 777.8 - 302.8: less than 540.
-        (4, NOTHING_PAYS.format(1)),
+        (1, 0, "1 of 1 pages: net 7860, price 540"),
+        (1, 2, "1 of 1 pages: net 1460, price 540"),  # 20 calls save 2,000
+        (0.5, 2, "1 of 1 pages: net 460, price 540"),
+        (1, 4, "1 of 1 pages: net 571, price 540"),  # 50 / 4.5 calls
+        (1, 12, "1 of 1 pages: net -140, price 540; does not pay"),  # 4 calls
+        (2, 12, "1 of 1 pages: net 260, price 540"),
     ],
 )
-def test_a_warm_repack_has_to_pay_before_the_next_cold_moment(colds, reason):
-    assert CostAware(margin=0).choose(replace(warm(a={}), colds=colds)).reason == reason
+def test_a_warm_repack_has_to_pay_before_the_next_cold_moment(patience, colds, reason):
+    assert plain(margin=0, patience=patience).choose(replace(warm(a={}), colds=colds)).reason == reason
 
 
 def test_past_cold_moments_do_not_matter_while_it_is_cold():
-    decisions = [CostAware().choose(replace(cold(a={}), colds=colds)) for colds in (0, 2, 4, 1_000)]
-    assert decisions == [Decision(("a",), 0, "1 of 1 pages: net 8629, price 0")] * 4
+    decisions = [PLAIN.choose(replace(cold(a={}), colds=colds)) for colds in (0, 2, 4, 1_000)]
+    assert decisions == [Decision(("a",), 0, "1 of 1 pages: net 9400, price 0")] * 4
 
 
 def test_a_cache_does_not_stay_warm_beyond_the_session():
-    # 84 calls: 8,400 - 771.2 - 540.
-    assert CostAware(patience=10).choose(warm(a={})).reason == "1 of 1 pages: net 7089, price 540"
+    # 84 calls, or 42.
+    assert plain(patience=10).choose(warm(a={})).reason == "1 of 1 pages: net 7860, price 540"
+    assert plain(patience=10, horizon=1).choose(warm(a={})).reason == "1 of 1 pages: net 3660, price 540"
 
 
-def test_just_before_a_cold_moment_no_page_is_worth_anything():
-    # One call saves 100; the share 1 / 84 + 0.3 of a chance of 0.1 of a fault costs 240.5.
-    assert CostAware(margin=0, patience=0).choose(warm(a={}, b={})) == Decision(reason=NOTHING_PAYS.format(2))
+def test_just_before_a_cold_moment_only_pages_that_nobody_asks_for_are_worth_anything():
+    # One call saves 100; a chance of 1 - sqrt(8 / 9) = 0.057 of a fault costs 185.
+    policy = wanted(0.5, patience=0)
+    assert policy.choose(warm(a={}, b={})) == Decision(reason=NOTHING_PAYS.format(2))
+    assert policy.choose(warm(a={}, b={"usual": 0.0, "after": 0})).evict == ("b",)
 
 
 def test_a_cache_is_taken_to_stay_warm_for_one_call_at_least():
     # 1,000 * 0.1, and with nothing behind the page its stub is all that is written again.
-    policy = CostAware(margin=0, reuse=0, patience=0)
-    assert policy.choose(warm(a={"after": 0})).reason == "1 of 1 pages: net 60, price 40"
+    assert plain(margin=0, patience=0).choose(warm(a={"after": 0})).reason == "1 of 1 pages: net 60, price 40"
 
 
 # ---------------------------------------------------------------- which pages are needed again
 
 
+def weighed(policy, to_go=99.0, is_warm=False, **traits):
+    """What the policy makes of one such page, with so many calls to go."""
+    (one,) = policy.explain(shows(view(warm=is_warm, to_go=to_go), a=traits))
+    return one
+
+
+# In 99 calls after one idle one, the chance is 1 - (1 / 100) ** strength = 1 - 10 ** (-2 * strength).
 @pytest.mark.parametrize(
-    ("traits", "net"),
+    ("traits", "chance"),
     [
-        ({}, 8629),  # 9,400 - 0.1 * 7,712
-        ({"idle": 0}, 7858),  # 0.2
-        ({"idle": 24}, 9014),  # 0.2 / 4
-        ({"kind": "argument"}, 8552),  # 0.11
-        ({"kind": "block"}, 8629),
-        ({"uses": 1}, 8629),
-        ({"uses": 2}, 8397),  # 0.13
-        ({"uses": 9}, 8397),
-        ({"faults": 1}, 7858),  # 0.2
-        ({"faults": 3}, 7858),
-        ({"superseded": True}, 9014),  # 0.05
-        ({"tool_pages": 10, "tool_reused": 2}, 8629),  # as often as others: (2 + 2) / (2 + 2)
-        ({"tool_pages": 10, "tool_reused": 6}, 7858),  # twice as often
-        ({"tool_pages": 10, "tool_reused": 0}, 9014),  # half as often
-        ({"tool_pages": 90, "tool_reused": 0}, 9169),  # 2 / 20, but 0.3 at least: 0.03
-        ({"tool_pages": 10, "tool_reused": 90}, 7086),  # 3 at most: 0.3
-        ({"idle": 0, "uses": 2, "faults": 1, "tool_pages": 10, "tool_reused": 10}, 2074),  # 1.56, but 0.95 at most
+        ({}, 0.68377),  # 0.25
+        ({"idle": 0}, 0.68377),  # used in this very call: as good as one ago
+        ({"idle": 33}, 0.29289),  # 1 - (33 / 132) ** 0.25
+        ({"idle": 99}, 0.15910),  # 1 - (99 / 198) ** 0.25
+        ({"faults": 1}, 0.82217),  # 0.375
+        ({"faults": 3}, 0.82217),
+        ({"superseded": True}, 0.43766),  # 0.125
+        ({"superseded": True, "faults": 1}, 0.57830),  # 0.1875
+        ({"usual": 2.0}, 0.9),  # 0.5
+        ({"usual": 0.4}, 0.36904),  # 0.1
+        ({"usual": 9.0}, 0.98741),  # 0.95 at most
+        ({"usual": 0.0}, 0.0),
+        ({"kind": "argument", "uses": 9, "tool_pages": 10, "tool_reused": 9, "age": 50}, 0.68377),  # all in ``usual``
     ],
 )
-def test_a_page_is_worth_less_the_likelier_it_is_needed_again(traits, net):
-    assert CostAware(margin=0).choose(cold(a=traits)).reason == f"1 of 1 pages: net {net}, price 0"
+def test_a_page_is_likelier_needed_again_the_more_it_is_in_demand_and_the_later_it_was_used(traits, chance):
+    assert weighed(wanted(0.25), **{"idle": 1, **traits}).chance == pytest.approx(chance, abs=1e-5)
 
 
-def test_without_a_half_life_a_page_never_gets_less_likely():
-    policy = CostAware(half_life=0)
-    assert {policy.choose(cold(a={"idle": idle})).reason for idle in (0, 8, 99)} == {"1 of 1 pages: net 7858, price 0"}
-
-
-# With 4,000 tokens behind it a page has to be worth 4,040, so it goes if its chance is below 0.3838.
 @pytest.mark.parametrize(
-    ("reuse", "traits", "goes"),
+    ("tokens", "growth", "chance"),
     [
-        (0.5, {"idle": 2}, False),  # 0.4
-        (0.5, {"idle": 3}, True),  # 0.364
-        (0.3, {"idle": 0}, True),
-        (0.3, {"idle": 0, "uses": 2}, False),  # 0.39
-        (0.3, {"idle": 0, "faults": 1}, False),  # 0.6
-        (0.3, {"idle": 0, "tool_pages": 10, "tool_reused": 6}, False),  # 0.6
-        (0.3, {"idle": 0, "tool_pages": 10, "tool_reused": 3}, True),  # 0.375
-        (0.3, {"idle": 0, "faults": 1, "superseded": True}, True),  # 0.3
-        (0.5, {"idle": 0, "superseded": True}, True),  # 0.25
+        (1_000, 0.5, 0.68377),  # 0.25
+        (4_000, 0.5, 0.9),  # twice as much
+        (250, 0.5, 0.43766),  # half as much
+        (16_000, 0.5, 0.98741),  # four times, but 0.95 at most
+        (2_000, 1, 0.9),
+        (16_000, 0, 0.68377),
+        (0, 0.5, 0.03576),  # as one token: 0.25 / sqrt(1,000)
     ],
 )
-def test_likely_pages_stay_and_superseded_ones_go_sooner(reuse, traits, goes):
-    decision = CostAware(reuse=reuse, margin=0).choose(warm(a={"after": 4_000, **traits}))
+def test_a_larger_page_is_likelier_needed_again(tokens, growth, chance):
+    policy = CostAware(reuse=0.25, growth=growth)
+    assert weighed(policy, tokens=tokens, idle=1).chance == pytest.approx(chance, abs=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [1, 1_000, 30_000])
+def test_by_default_the_demand_is_the_one_that_experience_reckons_with(tokens):
+    assert weighed(CostAware(), tokens=tokens, idle=1).chance == pytest.approx(1 - 10 ** (-2 * strength(tokens)))
+
+
+# With a demand of 0.5 a page is gone for 2 * idle * (sqrt((idle + span - 1) / idle) - 1) more calls until it is needed.
+@pytest.mark.parametrize(
+    ("is_warm", "idle", "to_go", "demand", "saving"),
+    [
+        (False, 1, 81.0, 0.5, 2_700),  # 16 calls
+        (True, 1, 81.0, 0.5, 1_700),
+        (False, 27, 82.0, 0.5, 6_500),  # 54 calls
+        (False, 1, 81.0, 0.0, 9_100),  # all 80
+        (False, 1, 1.0, 0.5, 1_100),  # this call alone
+        (True, 1, 1.0, 0.5, 100),
+    ],
+)
+def test_a_page_saves_until_it_is_needed_or_the_session_ends(is_warm, idle, to_go, demand, saving):
+    one = weighed(wanted(demand), to_go, is_warm, idle=idle)
+    assert one.saving == pytest.approx(saving)
+
+
+def test_a_page_is_worth_what_it_saves_less_what_a_fault_may_cost():
+    # In 99 calls: 1,000 * (1.1 + 0.1 * 2 * (sqrt(99) - 1)) = 2,890 against 0.9 * 3,240 = 2,916.
+    one = weighed(wanted(0.5), idle=1)
+    assert (one.chance, one.fault) == (pytest.approx(0.9), pytest.approx(3_240))
+    assert (one.saving, one.worth) == (pytest.approx(2_889.97, abs=0.01), pytest.approx(-26.03, abs=0.01))
+    assert not one.goes
+
+
+@pytest.mark.parametrize(
+    ("traits", "goes"),
+    [
+        ({"idle": 1}, False),
+        ({"idle": 0}, False),
+        ({"idle": 2}, True),  # 3,528 - 0.859 * 3,240
+        ({"idle": 1, "superseded": True}, True),
+        ({"idle": 1, "usual": 0.9}, True),  # 3,194 - 0.874 * 3,240
+        ({"idle": 1, "usual": 1.1}, False),
+        ({"idle": 2, "faults": 1}, False),
+        ({"idle": 2, "faults": 1, "superseded": True}, True),
+    ],
+)
+def test_likely_pages_stay_and_superseded_ones_go_sooner(traits, goes):
+    decision = wanted(0.5).choose(shows(view(warm=False, to_go=99.0), a=traits))
     assert decision.evict == (("a",) if goes else ())
+
+
+@given(st.floats(0, 0.95), st.integers(1, 60), st.integers(1, 120))
+def test_what_is_reckoned_at_once_is_near_what_call_after_call_would_give(demand, idle, to_go):
+    kept = [prod(1 - demand / n for n in range(idle + 1, idle + calls + 1)) for calls in range(to_go + 1)]
+    one = weighed(wanted(demand), float(to_go), idle=idle)
+    assert one.chance == pytest.approx(1 - kept[to_go], abs=0.1)
+    assert one.saving == pytest.approx(1_000 * (1.1 + 0.1 * sum(kept[1:to_go])), rel=0.15)
 
 
 # ---------------------------------------------------------------- which pages are looked at
 
 
-def test_tiny_pages_stay():
-    # One and a half stubs are 60 tokens.
-    decision = CostAware(margin=0, reuse=0).choose(cold(a={"tokens": 60}, b={"tokens": 61}, c={"tokens": 40}))
-    assert (decision.evict, decision.cut) == (("b",), 1)
-    assert decision.reason == "1 of 3 pages: net 197, price 0"  # 21 * 9.4
+def test_a_page_no_larger_than_its_stub_stays():
+    decision = plain(margin=0).choose(cold(a={"tokens": 39}, b={"tokens": 41}, c={"tokens": 40}))
+    assert decision == Decision(("b",), 1, "1 of 3 pages: net 9, price 0")  # 1 * 9.4
 
 
 def test_pinned_and_evicted_pages_are_left_alone():
-    decision = CostAware().choose(cold(a={**LARGE, "pinned": True}, b={**LARGE, "resident": False}, c={}))
+    decision = PLAIN.choose(cold(a={**LARGE, "pinned": True}, b={**LARGE, "resident": False}, c={}))
     assert (decision.evict, decision.cut) == (("c",), 2)
 
 
 def test_without_pages_that_could_go_nothing_goes():
-    assert CostAware().choose(view()) == Decision(reason=NOTHING_PAYS.format(0))
-    assert CostAware().choose(cold(a={"pinned": True})) == Decision(reason=NOTHING_PAYS.format(0))
+    assert CostAware().choose(view()) == Decision(reason="no page may go")
+    assert CostAware(limit=1).choose(cold(a={"pinned": True})) == Decision(reason="no page may go")
 
 
 # ---------------------------------------------------------------- no cache
 
+FULL = named_prices("none")
 
-@pytest.mark.parametrize("afters", [(15_000, 9_000, 5_000, 100), (3_240, 2_180, 1_120, 60)])
-def test_without_a_cache_pages_go_by_their_tokens_alone(afters):
-    # In 8 calls a page brings 8,000; 1.3 faults of 20,000 + 1,040 + 200 are 27,612: three do not cover it, four do.
-    pages = {name: {"after": after} for name, after in zip("abcd", afters, strict=True)}
-    given = shows(view(warm=False, saved=0.0, prices=named_prices("none")), **pages)
-    assert given.prices == Prices(read=1.0, write=1.0, output=5.0, ttl_seconds=0.0)
-    # 4 * (1,000 * 84 - 0.1 * (20,000 + 200 + 1,040 + 1,040 * 42))
-    assert CostAware().choose(given) == Decision(("a", "b", "c", "d"), 0, "4 of 4 pages: net 310032, price 0")
-    assert CostAware().choose(replace(given, pages=given.pages[:3])).evict == ()
+
+def uncached(**pages):
+    """A prompt that is read in full on every call: 1 a token, so that a fault costs 20,200 and writes nothing."""
+    return shows(view(warm=False, prices=FULL), **pages)
+
+
+def test_without_a_cache_reading_is_as_dear_as_writing():
+    assert Prices(read=1.0, write=1.0, output=5.0, ttl_seconds=0.0) == FULL
+
+
+@pytest.mark.parametrize("to_go", [None, 1.0, 500.0])
+@pytest.mark.parametrize("after", [0, 15_000])
+def test_without_a_cache_a_page_is_weighed_for_one_call_wherever_it_stands(to_go, after):
+    given = replace(uncached(a={"after": after}), to_go=to_go)
+    assert PLAIN.choose(given) == Decision(("a",), 0, "1 of 1 pages: net 1000, price 0")
+
+
+def test_without_a_cache_a_page_goes_once_a_call_without_it_brings_more_than_the_risk():
+    # The chance of 1 - sqrt(n / (n + 1)) of a fault costs 1,155 after 8 calls, 940 after 10.
+    assert wanted(0.5).choose(uncached(a={"idle": 8})) == Decision(reason=NOTHING_PAYS.format(1))
+    assert wanted(0.5).choose(uncached(a={"idle": 10})) == Decision(("a",), 0, "1 of 1 pages: net 60, price 0")
+
+
+def test_without_a_cache_there_is_no_margin():
+    assert plain(margin=10).choose(uncached(a={})).evict == ("a",)
+
+
+def test_without_a_cache_the_tool_is_paid_for_one_call_too():
+    given = replace(uncached(a={}, b={"tokens": 140}), tool_added=False)
+    assert PLAIN.choose(given).reason == "2 of 2 pages: net 950, price 150"
+    assert (
+        PLAIN.choose(replace(given, pages=given.pages[1:])).reason == "1 of 1 pages: net -50, price 150; does not pay"
+    )
+
+
+def test_without_a_cache_a_fault_is_covered_as_well():
+    # In 8 calls a page brings 8,000; 1.3 faults of 20,200 are 26,260: three do not cover it, four do.
+    given = replace(uncached(a={}, b={}, c={}, d={}), saved=0.0)
+    assert PLAIN.choose(given).reason == "4 of 4 pages: net 4000, price 0"
+    assert PLAIN.choose(replace(given, pages=given.pages[:3])).evict == ()
+
+
+# ---------------------------------------------------------------- window first
+
+
+def ten_pages(**traits):
+    """Pages that free 10,000 of 20,000 tokens in a warm prompt, the later ones used later, with nothing to spend."""
+    pages = {f"p{at}": {"idle": 20 - at, "after": 1_040 * (9 - at), **traits} for at in range(10)}
+    return replace(warm(**pages), saved=0.0)
+
+
+def test_a_prompt_above_its_limit_is_cut_below_it_whatever_that_costs():
+    # It is cut to 0.8 of 15,000: 8,000 tokens go, those first that are worth most.
+    decision = wanted(0.5, limit=15_000).choose(ten_pages())
+    told = "8 of 10 pages: 20000 tokens are above the limit of 15000"
+    assert decision == Decision(tuple(f"p{at}" for at in range(8)), 0, told)
+    assert wanted(0.5).choose(ten_pages()).evict == ()
+
+
+def test_above_the_limit_pages_go_in_the_order_of_the_prompt():
+    given = ten_pages()
+    given = replace(given, pages=[structs.replace(page, idle=20 - page.idle) for page in given.pages])
+    decision = wanted(0.5, limit=15_000).choose(given)
+    assert (decision.evict, decision.cut) == (tuple(f"p{at}" for at in range(2, 10)), 2), "the last used stay"
+
+
+def test_of_pages_that_are_worth_the_same_the_first_go():
+    assert plain(limit=19_000).choose(ten_pages(idle=8)).evict == ("p0", "p1", "p2", "p3", "p4")  # 4,800 tokens
+
+
+def test_a_prompt_at_its_limit_is_left_alone():
+    assert wanted(0.5, limit=20_000).choose(ten_pages()).evict == ()
+    assert wanted(0.5, limit=19_999).choose(ten_pages()).evict != ()
+
+
+def test_what_pays_may_be_enough_for_the_limit():
+    decision = plain(limit=15_000).choose(replace(ten_pages(), saved=RICH))
+    assert (len(decision.evict), decision.reason) == (10, "10 of 10 pages: net 83600, price 400")
+
+
+def test_what_pays_goes_and_then_what_the_limit_demands():
+    # b pays, and frees 1,000 of the 2,000 tokens that are too many; so the page in demand goes as well.
+    given = warm(a={**LARGE, "after": 15_000, "usual": 9.0}, b={"after": 100})
+    policy = wanted(0.1)
+    assert policy.choose(given).evict == ("b",)
+    decision = replace(policy, limit=18_000).choose(replace(given, tokens=20_000))
+    assert decision == Decision(("a", "b"), 0, "2 of 2 pages: 20000 tokens are above the limit of 18000")
+
+
+def test_where_all_pages_are_not_enough_for_the_limit_all_go_that_may():
+    given = ten_pages()
+    given.pages[3] = structs.replace(given.pages[3], pinned=True)
+    assert len(plain(limit=100).choose(given).evict) == 9
+    assert len(plain(limit=100).choose(replace(given, saved=RICH)).evict) == 9, "all of them pay"
+
+
+# ---------------------------------------------------------------- why
+
+
+def test_every_page_is_explained_in_the_order_of_the_prompt():
+    given = warm(a={"pinned": True}, b={}, c={"resident": False}, d={"tokens": 20})
+    told = PLAIN.explain(given)
+    assert [one.page for one in told] == given.pages
+    assert [one.goes for one in told] == [False, True, False, False]
+    numbers = [(one.chance, one.saving, one.fault, one.worth) for one in told]
+    assert numbers[0] == numbers[1] == numbers[2] == pytest.approx((0, 8_400, 3_240, 8_400))
+    assert numbers[3] == pytest.approx((0, -168, 2_220, -168))
+
+
+def test_of_no_pages_there_is_nothing_to_explain():
+    assert list(CostAware().explain(view())) == []
 
 
 # ---------------------------------------------------------------- options
 
 
-@pytest.mark.parametrize("name", ["reuse", "half_life", "horizon", "patience", "margin", "soon", "cover"])
+@pytest.mark.parametrize("name", ["reuse", "growth", "horizon", "patience", "margin", "soon", "cover", "limit"])
 @pytest.mark.parametrize("value", [-0.1, -1, True, "1", None, float("nan"), float("inf")])
 def test_a_wrong_option_is_named_with_what_is_allowed(name, value):
     with pytest.raises(PolicyError) as caught:
@@ -305,7 +499,7 @@ def test_a_wrong_option_is_named_with_what_is_allowed(name, value):
 
 
 def test_all_options_may_be_nothing():
-    assert CostAware(0, 0, 0, 0, 0, 0, 0).choose(cold(a={})).evict == ("a",)
+    assert CostAware(0, 0, 0, 0, 0, 0, 0, 0).choose(cold(a={})).evict == ("a",)
 
 
 # ---------------------------------------------------------------- laws
@@ -315,33 +509,45 @@ page_traits = st.fixed_dictionaries(
         "tokens": st.integers(0, 5_000),
         "after": st.integers(0, 20_000),
         "idle": st.integers(0, 40),
-        "uses": st.integers(0, 3),
+        "faults": st.integers(0, 2),
         "superseded": st.booleans(),
         "pinned": st.booleans(),
+        "usual": st.floats(0, 4),
     }
 )
+pages = st.lists(page_traits, max_size=8).map(lambda given: {f"p{i}": traits for i, traits in enumerate(given)})
+price_lists = st.sampled_from([PRICES, FULL])
 
 
-@given(st.lists(page_traits, max_size=8), st.booleans(), st.booleans(), st.randoms(use_true_random=False))
-def test_the_order_of_pages_does_not_matter_and_the_same_view_gives_the_same_decision(pages, is_warm, has_tool, random):
-    given = shows(view(is_warm, tool_added=has_tool), **{f"p{i}": traits for i, traits in enumerate(pages)})
-    mixed = list(given.pages)
-    random.shuffle(mixed)
-    policy = CostAware(margin=0.01)
-    decision = policy.choose(given)
-    assert policy.choose(given) == decision == CostAware(margin=0.01).choose(replace(given, pages=mixed))
+@given(pages, st.booleans(), st.booleans(), price_lists)
+def test_no_other_cut_would_have_brought_more(pages, is_warm, has_tool, prices):
+    given = shows(view(is_warm, tool_added=has_tool, prices=prices), **pages)
+    policy = CostAware(**{**FIXED, "margin": 0})
+    told = policy.explain(given)
+    left = 84 if prices.read < prices.write else 0
+    tool = 0 if has_tool else 150 * (prices.write + prices.read * left)
+    nets = [(0.0, ())]
+    for first, page in enumerate(given.pages):
+        gone = [one for one in told[first:] if one.page.evictable and one.worth > 0]
+        if not gone or gone[0].page is not page:
+            continue
+        behind = page.tokens + page.after if has_tool else given.tokens
+        kept = max(0, behind - sum(one.page.tokens - one.page.stub_tokens for one in gone))
+        price = tool + ((prices.write - prices.read) * kept if is_warm else 0)
+        nets.append((sum(one.worth for one in gone) - price, tuple(one.page.handle for one in gone)))
+    chosen = policy.choose(given).evict
+    (reached,) = [net for net, gone in nets if gone == chosen]
+    assert reached == pytest.approx(max(nets)[0])
+
+
+@given(pages, st.booleans(), st.booleans(), price_lists, st.integers(0, 25_000))
+def test_the_same_view_gives_the_same_decision_in_the_order_of_the_prompt(pages, is_warm, has_tool, prices, limit):
+    given = shows(view(is_warm, tool_added=has_tool, prices=prices, saved=2_000.0), **pages)
+    decision = CostAware(margin=0.01, limit=limit).choose(given)
+    assert CostAware(margin=0.01, limit=limit).choose(given) == decision
     gone = [page for page in given.pages if page.handle in decision.evict]
-    assert decision.evict == tuple(page.handle for page in sorted(gone, key=attrgetter("position")))
+    assert decision.evict == tuple(page.handle for page in gone)
     assert decision.cut == (gone[0].position if gone else None)
-
-
-def test_two_thousand_pages_are_planned_in_an_instant():
-    pages = {f"p{i}": {"idle": i % 50, "after": 1_100 * (1_999 - i)} for i in range(2_000)}
-    given = shows(view(call=2_000, tokens=2_300_000), **pages)
-    spent = []
-    for _ in range(50):
-        start = time.process_time()
-        assert CostAware().choose(given).evict
-        spent.append(time.process_time() - start)
-    # 1.5 ms were measured; twice as much would be a slower plan, not a slower machine. Coverage counts every line.
-    assert min(spent) < (0.003 if sys.gettrace() is None else 0.03)
+    assert all(page.evictable for page in gone)
+    freed = sum(page.tokens - page.stub_tokens for page in gone)
+    assert not limit or given.tokens - freed <= limit or len(gone) == sum(page.evictable for page in given.pages)

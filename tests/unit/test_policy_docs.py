@@ -1,4 +1,4 @@
-"""The page on policies: complete, and its example works."""
+"""The page on policies: complete, and its example works; and what other pages say of sizes."""
 
 import inspect
 import re
@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from pager.page import ERROR_CALLS, GRACE, PIN_HALF_LIFE, SMALLEST_STUB, STUB_TOKENS
+from pager.pages import SMALLEST, SMALLEST_ARGUMENT
 from pager.plugins import load_policy, policy_names
 from pager.policy import Decision, PageView, Prices, View
 
-PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "policies.md").read_text()
+PAGING = " ".join((ROOT / "docs" / "paging.md").read_text().split())
+README = " ".join((ROOT / "README.md").read_text().split())
+NUMBERS = dict(enumerate(["no", "one", "two", "three", "four", "five", "six", "seven", "eight"]))
 DEAD = PageView("", "result", 400, 100, 40, 0, 0, 0, 5, 5, 0, 0, True, False, True, True)
 
 
@@ -68,3 +74,28 @@ def test_the_example_loads_and_evicts_superseded_pages_only(tmp_path):
 def test_the_call_that_gives_options_works_as_written():
     (call,) = re.findall(r"`pager\.plugins\.(load_policy\(.+?\))`", PAGE)
     assert eval(call, {"load_policy": load_policy}).capacity == 40_000
+
+
+def test_the_default_has_its_law_its_rule_and_its_regimes_described():
+    assert "reuse · usual · (tokens / 1000)^growth / n" in PAGE
+    for words in (
+        "The law of need.",
+        "The rule of thrift.",
+        "A provider with a cache",
+        "No cache at all",
+        "Window first",
+    ):
+        assert f"**{words}**" in PAGE
+
+
+def test_the_sizes_that_users_are_told_are_those_in_force():
+    assert f"a tool's result, from {SMALLEST:,} bytes on" in PAGING
+    assert f"one argument of a past tool call, from {SMALLEST_ARGUMENT:,} bytes on" in PAGING
+    assert f"A stub has {SMALLEST_STUB} to {STUB_TOKENS} tokens at most" in PAGING
+    assert f"stubs of at most {STUB_TOKENS} tokens" in README
+
+
+def test_the_times_that_users_are_told_are_those_in_force():
+    assert f"came with the last {NUMBERS[GRACE]} calls stays (`paging.grace`)" in PAGING
+    assert f"a failed tool's result for {NUMBERS[ERROR_CALLS]}" in PAGING
+    assert f"what the model has asked for stays for about {NUMBERS[PIN_HALF_LIFE]} calls" in PAGING

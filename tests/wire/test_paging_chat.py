@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from pager.events import LegFinished, Repacked
+from pager.page import PIN_HALF_LIFE
 from pager.page_in import NAME
 from pager.scripted import Call, PageIn, Say
 
@@ -121,8 +122,9 @@ def test_arguments_of_past_calls_are_pages_too(stage, stream):
 
 
 def test_the_same_call_again_brings_an_evicted_page_back(stage, stream):
-    stage.play(Say(calls=[Call("read", {"path": "src/part1.py"})]), *map(stage.look, (4, 5, 6)), DONE)
+    later = map(stage.look, range(4, 4 + PIN_HALF_LIFE))
+    stage.play(Say(calls=[Call("read", {"path": "src/part1.py"})]), *later, DONE)
     agent = stage.agent("chat", stream=stream).opened()
     agent.run()
     results = [message["content"] for message in agent.sent[-1]["messages"] if message["role"] == "tool"]
-    assert results.count(stage.page("src/part1.py")) == 1  # it is pinned: three calls later it is still there
+    assert results.count(stage.page("src/part1.py")) == 1  # it is pinned: so many calls later it is still there

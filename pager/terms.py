@@ -1,0 +1,76 @@
+"""What a request is planned under: prices, window and reserve; and whether it can be paged at all."""
+
+import re
+
+from pager import planner
+from pager.caches import uncached
+from pager.dialect import Dialect
+from pager.experience import Experience
+from pager.model import Request
+from pager.models import Table as Models
+from pager.page import GRACE
+from pager.planner import Terms
+from pager.splice import Carrier
+from pager.table import Table
+
+RESERVE = 16_000
+"""Tokens left for the answer where neither the request nor the table of models says how many."""
+
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+MARKED = "messages"
+"""The wire format in which we mark what shall be cached, where the client does not."""
+
+_WHOLE = re.compile(rb"\d{1,9}")
+# How harnesses ask for a summary of the whole history: Claude Code and others in words, Codex by what it is.
+_TEXT_ONLY = re.compile(rb"respond with text only\W{1,4}do not call any tools", re.IGNORECASE)
+_COMPACTION = re.compile(rb'request_kind\\*":\s*\\*"compaction')
+
+
+def terms_of(
+    request: Request,
+    table: Table,
+    models: Models,
+    known: Experience,
+    harness: str,
+    *,
+    marks: bool,
+    window: int | None = None,
+    grace: int = GRACE,
+) -> Terms:
+    """What a call is planned under; what was observed of a provider's cache stands over what is documented.
+
+    ``table`` is the page table of its branch, ``marks`` whether we mark what shall be cached, ``window`` what the
+    provider itself has said of the model's window, if it has; a new page stays for ``grace`` calls.
+    """
+    model, cache = models.find(request.model), models.cache(request.model)
+    window = window or model.window
+    reserve = min(_asked_for(request) or min(model.output_limit or RESERVE, RESERVE), window // 2)
+    prices = models.prices(request.model)
+    if models.fixed is None:
+        asked = (marks and request.dialect == MARKED) or b'"cache_control"' in request.body
+        served = cache.serves(marked=asked) or table.evidence.held > 0
+        prices = table.evidence.believed(prices if served else uncached(prices))
+    bound = planner.binds_thinking(request.model)
+    return Terms(prices, window, reserve, bound, cache.minimum, known, harness, grace)
+
+
+def carrier_of(dialect: Dialect, request: Request) -> Carrier | str:
+    """Where a request takes the tool that brings pages back; in words why it can't be paged, where it can't."""
+    return _summary(request) or dialect.carrier(request)
+
+
+def _summary(request: Request) -> str:
+    """Why a request must see its whole history: it asks for a summary of it. Empty if it does not."""
+    metadata = request.members.get("client_metadata")
+    if metadata is not None and _COMPACTION.search(request.body, metadata.start, metadata.end):
+        return "a compaction"
+    return "a summary is asked for" if _TEXT_ONLY.search(request.items[-1]) else ""
+
+
+def _asked_for(request: Request) -> int:
+    """The tokens that the client leaves for the answer; 0 if it does not say."""
+    for name in LIMITS:
+        span = request.members.get(name)
+        if span is not None and _WHOLE.fullmatch(request.body, span.start, span.end):
+            return int(request.body[span.start : span.end])
+    return 0
