@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One call of a session.
+    """One call of a session, or a further attempt at it.
 
     It repeats the first ``keep`` items of the latest call of its branch, or, as the first call of a branch that forks,
     of its parent's at ``fork_call``; ``new`` are the raw items after them. ``outside`` are the bytes of the prompt
     outside of its items, ``said`` is all that the answer said, by which it is told what it needed to see, and
-    ``output`` the tokens of the answer.
+    ``output`` the tokens of the answer. ``tools`` are the names of the tools offered, None where no tool can be added,
+    and ``reserve`` the tokens that the client leaves for the answer, 0 where it does not say. A call that brought no
+    whole answer was not ``answered``: nothing is charged for it.
     """
 
     at: float
@@ -24,6 +26,10 @@ class Step(NamedTuple):
     parent: int | None = None
     fork_call: int = 0
     model: str = ""
+    attempt: int = 1
+    tools: frozenset[str] | None = frozenset()
+    reserve: int = 0
+    answered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,8 @@ class Future:
     """What an oracle knows of one branch before it happens.
 
     ``cold`` says of each call, from the first, whether it found the cache cold; ``needs`` are, by a page's handle, the
-    calls (from 1) whose answer repeats something that only this page, or pages with the same content, had shown.
+    calls (from 1) whose answer repeats something that only pages had shown, this one, or one with the same content, as
+    the last of them. A branch that forks begins with the calls of its parent up to there.
     """
 
     cold: Sequence[bool]

@@ -1,13 +1,19 @@
 """The command line, and the one place that puts the parts together."""
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from pager.config import KEYS, Loaded, load, render
+from pager.config import KEYS, Loaded, Settings, load, render
 from pager.errors import ConfigError, PagerError
+from pager.store import Store
+
+EXPLAIN = "say why each page stayed or went at a call, in numbers"
+EXPERIMENT = "compare the arms of an experiment by what their sessions cost"
+REPLAY = "play recorded sessions under policies, and say what each would have cost"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,16 +36,49 @@ def _parser() -> argparse.ArgumentParser:
         ("serve", _serve, "run the proxy"),
         ("config", _config, "print the settings in force and where each came from"),
         ("check", _check, "verify the session log; --repair mends what can be mended"),
+        ("learn", _learn, "work out what the log's sessions teach, for those that begin after it"),
     ):
         command = commands.add_parser(name, help=words, description=words)
         _add_settings(command)
         command.set_defaults(run=run)
         if name == "check":
             command.add_argument("--repair", action="store_true", help="mend what can be mended")
+        elif name == "learn":
+            command.add_argument("--dry-run", action="store_true", help="only say it, and log nothing")
+    _add_replay(commands.add_parser("replay", help=REPLAY, description=REPLAY))
+    _add_explain(commands.add_parser("explain", help=EXPLAIN, description=EXPLAIN))
+    _add_experiment(commands.add_parser("experiment", help=EXPERIMENT, description=EXPERIMENT))
     demo = commands.add_parser("demo", help="play a sample session through the proxy", add_help=False)
     demo.add_argument("rest", nargs=argparse.REMAINDER)
     demo.set_defaults(run=_demo)
     return parser
+
+
+def _add_replay(command: argparse.ArgumentParser) -> None:
+    _add_settings(command, leave_out={"policy"})
+    command.add_argument("places", nargs="+", metavar="SESSION|FILE|FOLDER", help="what to play; all: the whole log")
+    command.add_argument("--policy", dest="policies", metavar="A,B,C", help="the policies to play it under")
+    command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option of a policy")
+    command.add_argument("--jobs", type=int, default=1, metavar="N", help="how many processes play at a time")
+    command.add_argument("--min-calls", type=int, default=5, metavar="N", help="leave shorter sessions out")
+    command.add_argument("--json", action="store_true", help="print plain values instead of a table")
+    command.set_defaults(run=_replay)
+
+
+def _add_explain(command: argparse.ArgumentParser) -> None:
+    _add_settings(command, leave_out={"policy"})
+    command.add_argument("session", metavar="SESSION", help="the id of a session, or its beginning")
+    command.add_argument("call", metavar="[BRANCH:]CALL[#ATTEMPT]", help="by default of branch 0, its first attempt")
+    command.add_argument("--policy", dest="instead", default="", metavar="NAME", help="weigh under this policy instead")
+    command.add_argument("--json", action="store_true", help="print plain values instead of columns")
+    command.set_defaults(run=_explain)
+
+
+def _add_experiment(command: argparse.ArgumentParser) -> None:
+    _add_settings(command)
+    command.add_argument("--since", type=float, metavar="DAYS", help="only sessions that began in the last DAYS days")
+    command.add_argument("--json", action="store_true", help="print plain values instead of a table")
+    command.set_defaults(run=_experiment)
 
 
 class _Version(argparse.Action):
@@ -52,9 +91,11 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _add_settings(command: argparse.ArgumentParser) -> None:
+def _add_settings(command: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
     command.add_argument("--config", metavar="FILE", help="the settings file to read")
     for key in KEYS:
+        if key.name in leave_out:
+            continue
         words = key.description.split(". ")[0].replace("%", "%%")
         if key.is_switch:
             command.add_argument(key.flag, dest=key.name, action=argparse.BooleanOptionalAction, help=words)
@@ -63,7 +104,8 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
 
 
 def _load(options: argparse.Namespace) -> Loaded:
-    flags = {name: value for name, value in vars(options).items() if name not in {"run", "repair"}}
+    known = {"config", *(key.name for key in KEYS)}
+    flags = {name: value for name, value in vars(options).items() if name in known}
     loaded = load(flags, cwd=Path.cwd(), env=os.environ)
     _check_names(loaded)
     return loaded
@@ -101,12 +143,9 @@ def _config(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from instrumentation.check import check  # not needed by the server
-    from pager.stores import open_store
 
     settings = _load(options).settings
-    if not settings.data_dir.is_dir():
-        raise ConfigError(f"data_dir: there is no folder {settings.data_dir}")
-    store = open_store(settings.store, settings.data_dir)
+    store = _open_log(settings)
     try:
         found = check(store, repair=options.repair)
     finally:
@@ -116,6 +155,97 @@ def _check(options: argparse.Namespace) -> int:
     state = "clean" if not found.problems else f"{len(found.problems)} problems"
     print(f"{settings.data_dir}: {found.events} events, {found.blobs} blobs, {state}")  # noqa: T201
     return 1 if found.problems else 0
+
+
+def _open_log(settings: Settings) -> Store:
+    from pager.stores import open_store
+
+    if not settings.data_dir.is_dir():
+        raise ConfigError(f"data_dir: there is no folder {settings.data_dir}")
+    return open_store(settings.store, settings.data_dir)
+
+
+def _learn(options: argparse.Namespace) -> int:
+    from time import time
+
+    from instrumentation.learned import told  # not needed by the server
+    from instrumentation.learning import keep, learn
+    from pager.dialects import load as load_dialect
+
+    store = _open_log(_load(options).settings)
+    try:
+        lesson = learn(store, load_dialect, time())
+        is_new = not options.dry_run and keep(store, lesson, time())
+    finally:
+        store.close()
+    print(told(lesson), end="")  # noqa: T201
+    if is_new:
+        print("logged: sessions that begin from now on go by it")  # noqa: T201
+    return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from instrumentation import options as chosen  # not needed by the server
+    from instrumentation import printing, sources
+    from instrumentation.comparison import Conditions, compare
+
+    settings = _load(options).settings
+    configured = (settings.policy, settings.paging.policy_options)
+    contenders = chosen.contenders(options.policies or settings.policy, options.set, configured)
+    conditions = Conditions(settings.prices, settings.models, options.min_calls, settings.paging.grace)
+    found = sources.find(options.places, lambda: _open_log(settings))
+    comparison = compare(found, contenders, conditions, options.jobs)
+    if not comparison.played:
+        raise ConfigError(f"there is nothing to play: {comparison.left_out} sessions have too few calls (--min-calls)")
+    told = json.dumps(printing.as_json(comparison)) + "\n" if options.json else printing.as_table(comparison)
+    print(told, end="")  # noqa: T201
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from instrumentation import explain_words  # not needed by the server
+    from instrumentation.explain import Conditions, explain
+    from pager.dialects import load as load_dialect
+    from pager.models import in_force
+
+    settings = _load(options).settings
+    conditions = Conditions(
+        in_force(settings.prices, settings.models),
+        settings.policy,
+        settings.paging.policy_options,
+        settings.paging.cache_marks,
+        settings.paging.grace,
+        options.instead,
+    )
+    store = _open_log(settings)
+    try:
+        found = explain(store, options.session, options.call, conditions, load_dialect)
+    finally:
+        store.close()
+    told = json.dumps(explain_words.as_json(found)) + "\n" if options.json else explain_words.as_text(found)
+    print(told, end="")  # noqa: T201
+    return 0
+
+
+def _experiment(options: argparse.Namespace) -> int:
+    from time import time
+
+    from instrumentation import experiment_words  # not needed by the server
+    from instrumentation.experiment import report
+    from pager.models import in_force
+
+    settings = _load(options).settings
+    since = 0.0 if options.since is None else time() - 86_400 * options.since
+    store = _open_log(settings)
+    try:
+        found = report(store, in_force(settings.prices, settings.models), settings.experiment.arms, since)
+    finally:
+        store.close()
+    if not found.arms:
+        raise ConfigError("no session of the log was given to an arm; [experiment] arms = { ... } begins an experiment")
+    told = json.dumps(experiment_words.as_json(found)) + "\n" if options.json else experiment_words.as_text(found)
+    print(told, end="")  # noqa: T201
+    return 0
 
 
 def _demo(options: argparse.Namespace) -> int:

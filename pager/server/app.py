@@ -28,6 +28,7 @@ class App:
         dialects: list[Dialect],
         upstream: Upstream,
         journal: Journal | None,
+        on_start: Callable[[], None],
         on_stop: Callable[[], Awaitable[None]],
     ) -> None:
         self._driver = driver
@@ -35,6 +36,7 @@ class App:
         self._by_name = {dialect.name: dialect for dialect in dialects}
         self._upstream = upstream
         self._journal = journal
+        self._on_start = on_start
         self._on_stop = on_stop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,6 +85,7 @@ class App:
             if message["type"] == "lifespan.startup":
                 await self._upstream.start()
                 self._driver.warm_up()
+                self._on_start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 await self._upstream.close()

@@ -16,6 +16,7 @@ from pager.plugins import load_policy
 from pager.server.app import App
 from pager.server.driver import Driver, FailOpen
 from pager.server.journal import Journal
+from pager.server.learning import Learner, command, may_learn, recall
 from pager.server.paging import Pager
 from pager.server.upstream import Upstream
 from pager.settings import Settings
@@ -36,16 +37,23 @@ def build(settings: Settings, env: Mapping[str, str]) -> App:
     upstream = Upstream(settings.upstream, env)
     tenants = _tenants(settings, env)
     driver = Driver(settings, upstream, journal, tenants, pager, fail_open)
-    _recall(driver, store)
+    _recall(settings, driver, pager, store)
+    learner = Learner(pager, store, command(settings)) if pager and store and may_learn(settings) else None
+
+    def start() -> None:
+        if learner is not None:
+            learner.start()
 
     async def stop() -> None:
         try:
+            if learner is not None:
+                await learner.stop()
             await driver.drain()
         finally:
             if store is not None:
                 await asyncio.to_thread(store.close)
 
-    return App(driver, [dialects.load(name) for name in dialects.names()], upstream, journal, stop)
+    return App(driver, [dialects.load(name) for name in dialects.names()], upstream, journal, start, stop)
 
 
 def _pager(settings: Settings) -> Pager | None:
@@ -55,7 +63,8 @@ def _pager(settings: Settings) -> Pager | None:
     if arms.change_nothing:
         return None
     models = in_force(settings.prices, settings.models)
-    return Pager(arms, models, dialects.load, marks=settings.paging.cache_marks)
+    paging = settings.paging
+    return Pager(arms, models, dialects.load, marks=paging.cache_marks, grace=paging.grace)
 
 
 def _rule(settings: Settings, name: str) -> Rule | None:
@@ -66,10 +75,14 @@ def _rule(settings: Settings, name: str) -> Rule | None:
     return Rule(name, load_policy(name, options))
 
 
-def _recall(driver: Driver, store: Store | None) -> None:
+def _recall(settings: Settings, driver: Driver, pager: Pager | None, store: Store | None) -> None:
     """Learn again what the log teaches; a log that is damaged there teaches nothing, and the proxy serves."""
+    if store is None:
+        return
     try:
-        driver.estimates.recall(store.recent("AnswerFinished", ANSWERS_RECALLED) if store else ())
+        driver.estimates.recall(store.recent("AnswerFinished", ANSWERS_RECALLED))
+        if pager is not None and settings.learn != "off":
+            recall(pager, store)
     except StoreError as error:
         log.error("the log can't be read, run `ctxpager check`: %s", error)  # noqa: TRY400 - the reason is in the message
 

@@ -1,0 +1,103 @@
+"""Makes problems out of a recording: one for each line of calls that continue each other."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from instrumentation._optimum_views import Moment, Recorder, Size, problem_from
+from instrumentation.bill import BYTES_A_TOKEN, tokens_in
+from instrumentation.needs import Need as Seen
+from instrumentation.prepared import Call as Sent
+from instrumentation.prepared import Prepared
+from instrumentation.problem import Call, Need, Problem, content_of
+from instrumentation.replay import Player
+from pager.events import Evicted
+from pager.models import Table as Models
+from pager.page import BYTES_A_TOKEN as PLANNED
+from pager.policy import Decision, View
+from pager.sites import stubbed
+from pager.table import common_length
+
+
+class _All:
+    """A policy that lets everything go that may: so every page gets its stub."""
+
+    def choose(self, view: View) -> Decision:
+        return Decision(tuple(page.handle for page in view.pages if page.evictable), None, "everything")
+
+
+def problems(prepared: Prepared, models: Models) -> list[Problem]:
+    """The problems of a session, in the tokens that it is charged by.
+
+    A branch that begins where another ends goes on with that one's prompt, and is one problem with it: that is what a
+    compaction looks like. Any other branch is a problem of its own. What its parent has let go before it began would
+    be gone for it, too; so its first call is taken to be cold, and everything may go then for free.
+    """
+    stubs = _stubs(prepared, models)
+    sizes = {content: _size(prepared, gone) for content, gone in stubs.items()}
+    recorder = Recorder()
+    Player(prepared, lambda _: recorder, models).play()
+    line_of, views = _lines(prepared), iter(recorder.views)
+    lines: dict[int, list[Moment]] = defaultdict(list)
+    latest: dict[int, Sent] = {}
+    for call, needs in zip(prepared.calls, prepared.needs, strict=True):
+        if not call.items or call.step.tools is None:  # no policy was asked
+            continue
+        view, at = next(views), line_of[call.step.branch]
+        if call.step.answered:
+            charged = _charged(call, latest.get(at), view.prices.ttl_seconds)
+            lines[at].append(Moment(view, charged, unsaid(len(lines[at]) + 1, needs, stubs)))
+            latest[at] = call
+    return [problem_from(line, sizes, PLANNED / BYTES_A_TOKEN) for line in lines.values()]
+
+
+def _stubs(prepared: Prepared, models: Models) -> dict[str, Evicted]:
+    """The stub of every content."""
+    player = Player(prepared, lambda _: _All(), models)
+    player.play()
+    return {content_of(gone.page): gone for repacked in player.tally.repacked for gone in repacked.pages}
+
+
+def _size(prepared: Prepared, gone: Evicted) -> Size:
+    """What is charged for a page and for its stub, by the bytes of the item with the one and the other."""
+    raw = prepared.blobs.get(bytes.fromhex(gone.message), b"")
+    stub = tokens_in(len(gone.stub.encode()))
+    without = stubbed(raw, prepared.dialect.sites(raw), {gone.key: gone.stub}) if raw else b""
+    return Size(tokens_in(len(raw)) - tokens_in(len(without)) + stub, stub)
+
+
+def unsaid(number: int, needs: Sequence[Seen], stubs: Mapping[str, Evicted]) -> list[Need]:
+    """What the answer needs that the stubs do not say."""
+    found = []
+    for need in needs:
+        told = "\n".join(stubs[content].stub for content in need.shown if content in stubs)
+        if any(sign not in told for sign in need.signs):
+            found.append(Need(number, need.asked, need.shown))
+    return found
+
+
+def _charged(call: Sent, before: Sent | None, ttl: float) -> Call:
+    """A call as a provider sees it after the one before."""
+    output = call.step.output
+    if before is None:
+        return Call(call.prompt.tokens, 0, cold=True, output=output)
+    same = common_length(before.prompt.keys, call.prompt.keys)
+    kept = call.prompt.ends[same - 1] if same else 0
+    return Call(call.prompt.tokens, kept, cold=call.step.at - before.step.at > ttl, output=output)
+
+
+def _lines(prepared: Prepared) -> dict[int, int]:
+    """The line of each branch: its parent's, if that has ended and goes on in no other branch; else its own."""
+    steps = prepared.recording.steps
+    last = {step.branch: at for at, step in enumerate(steps)}
+    lines: dict[int, int] = {}
+    continued: set[int] = set()
+    for at, step in enumerate(steps):
+        if step.branch in lines:
+            continue
+        parent = step.parent
+        if parent is None or parent not in lines or last[parent] > at or parent in continued:
+            lines[step.branch] = step.branch
+        else:
+            lines[step.branch] = lines[parent]
+            continued.add(parent)
+    return lines

@@ -1,0 +1,195 @@
+"""Plays many sessions under many policies, and sums up what each is worth against doing nothing."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from instrumentation import recordings
+from instrumentation.bill import Charged
+from instrumentation.oracles import ORACLES
+from instrumentation.prepared import Prepared
+from instrumentation.replay import Outcome, Player
+from instrumentation.steps import Recording
+from pager.dialects import load as load_dialect
+from pager.models import Table as Models
+from pager.models import in_force
+from pager.page import GRACE
+from pager.plugins import load_policy
+
+WORSE = 0.01
+"""The share by which a session must become dearer to count as made worse."""
+
+SHORTEST = 5
+"""Calls below which a session tells nothing."""
+
+DOES_NOTHING = "keep_all"
+"""The policy that needs no page table: under it a session costs what it costs."""
+
+Source = Path | Recording
+"""A session: the file it is in, or itself."""
+
+
+class Contender(NamedTuple):
+    """A policy with its options, or an oracle."""
+
+    name: str
+    options: Mapping[str, object] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What sessions are played under: ``--prices``, ``[models]`` and ``paging.grace``.
+
+    Sessions with fewer calls than ``shortest`` are left out.
+    """
+
+    prices: str = ""
+    models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    shortest: int = SHORTEST
+    grace: int = GRACE
+
+
+class Played(NamedTuple):
+    """One session: what it costs if nothing is done, and what became of it under each policy."""
+
+    session: str
+    calls: int
+    before: Charged
+    outcomes: tuple[Outcome, ...] = ()
+
+    def change(self, outcome: Outcome) -> float:
+        """The change of the cost against doing nothing, as a share of it."""
+        return outcome.charged.cost / self.before.cost - 1 if self.before.cost else 0.0
+
+
+class Row(NamedTuple):
+    """What a policy did to all sessions together.
+
+    ``triple`` is the change of the cost if page-ins cost three times as much; ``worst`` is the largest change of any
+    session. Of what was not played but reckoned, only the cost is known.
+    """
+
+    policy: str
+    charged: Charged
+    cost_change: float
+    token_change: float
+    hit_rate: float
+    page_ins: int
+    faults: int
+    repacks: int
+    rejected: int
+    triple: float
+    worse: int
+    worst: float
+    worst_session: str
+
+    @property
+    def is_played(self) -> bool:
+        """Whether the sessions were played, and not only their cost reckoned."""
+        return self.charged.requests > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All sessions that were played; ``left_out`` counts those that were too short."""
+
+    played: Sequence[Played]
+    left_out: int = 0
+
+    @property
+    def before(self) -> Charged:
+        """What all sessions cost together if nothing is done."""
+        return total(one.before for one in self.played)
+
+    @property
+    def calls(self) -> int:
+        """The calls of all sessions."""
+        return sum(one.calls for one in self.played)
+
+    def rows(self) -> list[Row]:
+        """A row for each policy, in the order in which they were asked for."""
+        columns = zip(*(one.outcomes for one in self.played), strict=True)
+        return [_row(self.played, outcomes, self.before) for outcomes in columns]
+
+
+def compare(
+    sources: Iterable[Source], contenders: Sequence[Contender], conditions: Conditions, jobs: int = 1
+) -> Comparison:
+    """Play every session under every policy, with so many processes at a time."""
+    found = list(_each(partial(play, contenders=tuple(contenders), conditions=conditions), list(sources), jobs))
+    played = [one for one in found if one is not None]
+    return Comparison(played, len(found) - len(played))
+
+
+def _each(work: Callable[[Source], Played | None], sources: list[Source], jobs: int) -> Iterator[Played | None]:
+    if min(jobs, len(sources)) <= 1:
+        yield from map(work, sources)
+        return
+    with ProcessPoolExecutor(min(jobs, len(sources))) as pool:
+        yield from pool.map(work, sources)
+
+
+def play(source: Source, contenders: Sequence[Contender], conditions: Conditions) -> Played | None:
+    """Play one session under every policy; None if it is too short."""
+    recording = recordings.load(source) if isinstance(source, Path) else source
+    if len(recording.steps) < conditions.shortest:
+        return None
+    models = in_force(conditions.prices, conditions.models)
+    prepared = Prepared(recording, load_dialect(recording.dialect), conditions.grace)
+    before = prepared.bills(models)
+    outcomes = tuple(outcome for one in contenders for outcome in _outcomes(prepared, one, models, before))
+    return Played(recording.name, len(recording.steps), before[-1], outcomes)
+
+
+def _outcomes(prepared: Prepared, contender: Contender, models: Models, before: Sequence[Charged]) -> Iterable[Outcome]:
+    """What becomes of a session under a policy; an oracle may tell several things."""
+    if contender.name == DOES_NOTHING:
+        return [Outcome(contender.name, before[-1], so_far=tuple(bill.cost for bill in before[1:]))]
+    if contender.name in ORACLES:
+        return ORACLES[contender.name](prepared, models)
+    policy = load_policy(contender.name, contender.options)
+    player = Player(prepared, lambda _: policy, models)
+    player.play()
+    return [player.outcome(contender.name)]
+
+
+def total(bills: Iterable[Charged]) -> Charged:
+    """The sum of bills; its peak is the mean of theirs."""
+    every = list(bills)
+    return Charged(
+        cost=sum(one.cost for one in every),
+        input=sum(one.input for one in every),
+        cached=sum(one.cached for one in every),
+        output=sum(one.output for one in every),
+        requests=sum(one.requests for one in every),
+        peak=round(sum(one.peak for one in every) / max(1, len(every))),
+    )
+
+
+def _row(played: Sequence[Played], outcomes: Sequence[Outcome], before: Charged) -> Row:
+    charged = total(one.charged for one in outcomes)
+    changes = [(session.change(one), session.session) for session, one in zip(played, outcomes, strict=True)]
+    worst, worst_session = max(changes)
+    tripled = charged.cost + 2 * sum(one.asking for one in outcomes)
+    return Row(
+        policy=outcomes[0].policy,
+        charged=charged,
+        cost_change=_change(charged.cost, before.cost),
+        token_change=_change(charged.input, before.input),
+        hit_rate=charged.cached / max(1, charged.input),
+        page_ins=sum(one.page_ins for one in outcomes),
+        faults=sum(one.faults for one in outcomes),
+        repacks=sum(one.repacks for one in outcomes),
+        rejected=sum(one.rejected for one in outcomes),
+        triple=_change(tripled, before.cost),
+        worse=sum(change > WORSE for change, _ in changes),
+        worst=worst,
+        worst_session=worst_session,
+    )
+
+
+def _change(after: float, before: float) -> float:
+    return after / before - 1 if before else 0.0

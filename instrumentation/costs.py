@@ -1,0 +1,39 @@
+"""What a request cost, by the tokens that its provider reported."""
+
+from typing import NamedTuple
+
+from pager.events import Tokens
+from pager.models import Table as Models
+from pager.policy import Prices
+
+MILLION = 1_000_000
+
+
+class Cost(NamedTuple):
+    """A cost in units of one uncached input token of its model; in dollars, too, where that token's price is known."""
+
+    units: float = 0.0
+    dollars: float | None = 0.0
+
+    def plus(self, other: "Cost") -> "Cost":
+        """The sum of both; in dollars only where both are known."""
+        known = self.dollars is not None and other.dollars is not None
+        return Cost(self.units + other.units, (self.dollars or 0.0) + (other.dollars or 0.0) if known else None)
+
+
+def units(usage: Tokens, prices: Prices) -> float:
+    """What these tokens cost, in units of one uncached input token.
+
+    Cached and written tokens are parts of the input; what is neither is plain input. A provider that counts both for
+    the same token can't make plain input less than none.
+    """
+    plain = max(0, usage.input - usage.cached - usage.written)
+    return prices.read * usage.cached + prices.write * usage.written + plain + prices.output * usage.output
+
+
+def cost(usage: Tokens, models: Models, asked: str, served: str = "") -> Cost:
+    """What a request cost that asked for a model, where the provider said that ``served`` has answered."""
+    name = asked if models.find(asked).known or not served else served
+    counted = units(usage, models.prices(name))
+    price = models.find(name).input
+    return Cost(counted, counted * price / MILLION if price else None)

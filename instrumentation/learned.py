@@ -1,0 +1,51 @@
+"""Tells people what was learned: a few lines and a small table for each client program."""
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from instrumentation.learning import Lesson
+from pager.experience import Experience, Harness, Seen
+
+UNNAMED = "(a client that does not name itself)"
+HEAD = ("tool", "pages", "needed", "expected", "multiple")
+
+
+def told(lesson: Lesson) -> str:
+    """What a lesson says, as text."""
+    known = lesson.experience
+    lines = [f"could not be read, and is left out: {line}" for line in lesson.unread]
+    if not known.harnesses:
+        return "\n".join([*lines, "there is nothing to learn yet: no session rests that says anything"]) + "\n"
+    for name in sorted(known.harnesses):
+        lines += [*_harness(known, name, known.harnesses[name]), ""]
+    read = f"{lesson.sessions:,} sessions, events up to {lesson.upto:,}"
+    size = f"{len(known.encode()):,} bytes"
+    return "\n".join([*lines, f"version {known.version} ({read}; {size})"]) + "\n"
+
+
+def _harness(known: Experience, name: str, harness: Harness) -> Iterator[str]:
+    lengths = harness.lengths
+    lasted = f"{len(lengths):,} branches, {median(lengths):g} calls in the median" if lengths else "no branch"
+    yield f"{name or UNNAMED}: {lasted}"
+    rows = [
+        *(_row(known, name, tool, seen, argument=False) for tool, seen in harness.results.items()),
+        *(_row(known, name, tool, seen, argument=True) for tool, seen in harness.arguments.items()),
+    ]
+    if rows:
+        yield from _aligned([HEAD, *sorted(rows)])
+
+
+def _row(known: Experience, name: str, tool: str, seen: Seen, *, argument: bool) -> tuple[str, ...]:
+    multiple = known.usual(name, tool, argument=argument)
+    return tool, "arguments" if argument else "results", f"{seen.needed:g}", f"{seen.expected:.1f}", f"{multiple:.2f}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns under each other: words to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            text.ljust(width) if at < 2 else text.rjust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  " + "  ".join(cells)

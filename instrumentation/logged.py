@@ -1,0 +1,165 @@
+"""Reads a session from the log as a recording: what the client sent and what it was answered, not what went upstream.
+
+Whatever policy was in force then, the calls are the client's own, so that they can be played under another one. The
+answers are those that were given then; what a model was shown only by paging it in, it had asked for.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from instrumentation.bill import tokens_in
+from instrumentation.prompts import Sent, sent
+from instrumentation.steps import Recording, Step
+from pager.dialect import Dialect
+from pager.errors import NotUnderstood
+from pager.events import AnswerFinished, BranchOpened, Bypassed, SessionOpened, ToolCalled
+from pager.model import Answer, Request
+from pager.quotes import said
+from pager.splice import Carrier
+from pager.store import Store, Stored
+
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+IN_FULL = frozenset({"asked", "cannot_carry"})
+"""Why a call went out in full, as the log says it, whatever the policy."""
+
+_WHOLE = re.compile(rb"\d{1,9}")
+Spot = tuple[int, int, int]
+
+
+def names(store: Store) -> list[str]:
+    """The ids of all sessions in the log, the oldest first."""
+    return list(dict.fromkeys(row.session for row in reversed(store.recent("SessionOpened", 1_000_000))))
+
+
+def load(store: Store, session: str, load_dialect: Callable[[str], Dialect]) -> list[Recording]:
+    """A session of the log: one recording for each wire format in it, mostly one; raises StoreCorrupt."""
+    log = list(store.events(session))
+    reader = _Reader(store, load_dialect, _facts(log))
+    found: dict[str, list[Step]] = {}
+    for call in sent(log):
+        found.setdefault(call.call.dialect, []).append(reader.step(call))
+    several = len(found) > 1
+    return [
+        Recording(f"{session} ({dialect})" if several else session, dialect, steps, reader.facts.harness)
+        for dialect, steps in found.items()
+    ]
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What the log says of the calls of a session, beside the calls themselves."""
+
+    harness: str = ""
+    opened: dict[int, BranchOpened] = field(default_factory=dict)
+    answers: dict[Spot, AnswerFinished] = field(default_factory=dict)
+    issued: dict[Spot, set[str]] = field(default_factory=dict)
+    in_full: set[tuple[int | None, int]] = field(default_factory=set)
+
+
+def _facts(log: Iterable[Stored]) -> _Facts:
+    facts = _Facts()
+    for row in log:
+        match row.event:
+            case SessionOpened(harness=harness):
+                facts.harness = harness
+            case BranchOpened() as opened:
+                facts.opened[opened.branch] = opened
+            case AnswerFinished() as answer:
+                facts.answers[answer.branch, answer.call, answer.attempt] = answer
+            case ToolCalled() as tool:
+                facts.issued.setdefault((tool.branch, tool.call, tool.attempt), set()).add(tool.call_id)
+            case Bypassed(reason=reason, branch=branch, call=call) if reason in IN_FULL:
+                facts.in_full.add((branch, call))
+            case _:
+                pass
+    return facts
+
+
+class _Reader:
+    """Makes steps of logged calls."""
+
+    def __init__(self, store: Store, load_dialect: Callable[[str], Dialect], facts: _Facts) -> None:
+        self.facts = facts
+        self._store = store
+        self._load_dialect = load_dialect
+        self._blobs: dict[bytes, bytes | None] = {}
+        self._begun: set[int] = set()
+
+    def step(self, logged: Sent) -> Step:
+        """One call."""
+        call, dialect = logged.call, self._load_dialect(logged.call.dialect)
+        spot = (call.branch, call.call, call.attempt)
+        body = logged.body(self._blob)
+        request = _parsed(dialect, body)
+        listed = request is not None and request.separator is not None
+        opened = self.facts.opened.get(call.branch) if call.branch not in self._begun else None
+        self._begun.add(call.branch)
+        answer = self.facts.answers.get(spot)
+        words, output = self._answer(dialect, spot, answer)
+        fork = opened if opened is not None and opened.parent in self._begun else None
+        keep = call.keep if listed else 0
+        return Step(
+            at=logged.at,
+            keep=keep,
+            new=tuple(bytes(item) for item in request.items[keep:]) if request is not None and listed else (),
+            outside=request.outside if request is not None and listed else len(body),
+            said=words,
+            output=output,
+            branch=call.branch,
+            parent=fork.parent if fork else None,
+            fork_call=opened.fork_call if opened else 0,
+            model=call.model,
+            attempt=call.attempt,
+            tools=_offered(dialect, request) if (call.branch, call.call) not in self.facts.in_full else None,
+            reserve=_reserve(request),
+            answered=answer is not None and answer.status < 400 and not answer.error,
+        )
+
+    def _answer(self, dialect: Dialect, spot: Spot, finished: AnswerFinished | None) -> tuple[str, int]:
+        """What an answer said to the client, and the tokens of it."""
+        body = self._blob(bytes.fromhex(finished.body)) if finished is not None else None
+        answer = _read(dialect, body or b"")
+        issued = self.facts.issued.get(spot, set())
+        words = [answer.text, *(said(use.arguments) for use in answer.calls if use.call_id in issued)]
+        text = "\n".join(words)
+        usage = finished.usage if finished is not None else None
+        return text, usage.output if usage else tokens_in(len(text.encode("utf-8", "surrogatepass")))
+
+    def _blob(self, digest: bytes) -> bytes | None:
+        if digest not in self._blobs:
+            self._blobs[digest] = self._store.blob(digest)
+        return self._blobs[digest]
+
+
+def _parsed(dialect: Dialect, body: bytes) -> Request | None:
+    try:
+        return dialect.parse(body)
+    except NotUnderstood:
+        return None
+
+
+def _read(dialect: Dialect, body: bytes) -> Answer:
+    """The answer in a body, whole or streamed; an empty one where it can't be read."""
+    try:
+        if body.lstrip().startswith(b"{"):
+            return dialect.read(body)
+    except NotUnderstood:
+        return Answer()
+    reader = dialect.reader()
+    reader.feed(body)
+    return reader.answer()
+
+
+def _offered(dialect: Dialect, request: Request | None) -> frozenset[str] | None:
+    carrier = dialect.carrier(request) if request is not None and request.items else ""
+    return carrier.names if isinstance(carrier, Carrier) else None
+
+
+def _reserve(request: Request | None) -> int:
+    """The tokens that the client leaves for the answer; 0 if it does not say."""
+    for name in LIMITS:
+        span = request.members.get(name) if request is not None else None
+        if request is not None and span is not None and _WHOLE.fullmatch(request.body, span.start, span.end):
+            return int(request.body[span.start : span.end])
+    return 0

@@ -1,0 +1,137 @@
+"""A recording made ready to be played many times: what depends on no policy is worked out once, when it is needed."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import NamedTuple
+
+from instrumentation.bill import Bill, Charged, Prompt, tokens_in
+from instrumentation.needs import Need, Needs
+from instrumentation.steps import Future, Recording, Step
+from pager.dialect import Dialect
+from pager.models import Table as Models
+from pager.page import GRACE
+from pager.pages import Contents, contents
+from pager.table import Items
+
+
+class Call(NamedTuple):
+    """A step with its place: the number of its call in the branch, and its prompt as the client sent it."""
+
+    step: Step
+    number: int
+    prompt: Prompt
+
+    @property
+    def items(self) -> list[bytes]:
+        """The digests of its items."""
+        return self.prompt.keys[1:]
+
+
+class Prepared:
+    """A recording, its prompts, and what its answers need; whoever plays it, a new page stays for ``grace`` calls."""
+
+    def __init__(self, recording: Recording, dialect: Dialect, grace: int = GRACE) -> None:
+        self.recording = recording
+        self.dialect = dialect
+        self.grace = grace
+        self.blobs: dict[bytes, bytes] = {}
+        self._contents: dict[bytes, Contents] = {}
+
+    @cached_property
+    def calls(self) -> list[Call]:
+        """All steps; the first part of a prompt is what stands outside of its items, the others are the items."""
+        return list(self._calls())
+
+    def _calls(self) -> Iterator[Call]:
+        latest: dict[int, Call] = {}
+        for step in self.recording.steps:
+            before = latest.get(step.branch if step.parent is None else step.parent)
+            keep = step.keep if before is not None else 0
+            digests = [sha256(raw).digest() for raw in step.new]
+            self.blobs.update(zip(digests, step.new, strict=True))
+            sizes = [tokens_in(len(raw)) for raw in step.new]
+            prompt = _begun(step.outside, before.prompt if before else Prompt(), keep).grown(digests, sizes)
+            known = latest.get(step.branch)
+            number = (known.number if known else step.fork_call) + (step.attempt == 1)
+            latest[step.branch] = Call(step, number, prompt)
+            yield latest[step.branch]
+
+    def items(self, call: Call) -> Items:
+        """The items of a call, as a page table takes them."""
+        digests = call.items
+        norms = list(map(self._norms.__getitem__, digests))
+        return Items(digests, norms, lambda at: self.blobs[digests[at]])
+
+    def size(self, call: Call) -> int:
+        """The bytes of a call's request."""
+        items = call.items
+        return call.step.outside + sum(map(self._sizes.__getitem__, items)) + len(items) - 1
+
+    @cached_property
+    def _norms(self) -> dict[bytes, bytes]:
+        return {digest: self.dialect.decode(raw).norm for digest, raw in self.blobs.items()}
+
+    @cached_property
+    def _sizes(self) -> dict[bytes, int]:
+        return {digest: len(raw) for digest, raw in self.blobs.items()}
+
+    def read(self, raw: bytes) -> Contents:
+        """What an item holds; read once."""
+        found = self._contents.get(raw)
+        if found is None:
+            found = self._contents[raw] = contents(self.dialect.decode(raw), self.dialect.sites(raw))
+        return found
+
+    @cached_property
+    def needs(self) -> Sequence[Sequence[Need]]:
+        """What the answer of each step needs to see."""
+        needs = Needs(self.dialect)
+        return [needs.of([self.blobs[digest] for digest in call.items], call.step.said) for call in self.calls]
+
+    def futures(self, models: Models) -> dict[int, Future]:
+        """What will happen in each branch, for those who may know it."""
+        cold: dict[int, list[bool]] = {}
+        needs: dict[int, dict[str, list[int]]] = {}
+        at: dict[int, float] = {}
+        for call, wanted in zip(self.calls, self.needs, strict=True):
+            step = call.step
+            if step.branch not in cold:
+                before = cold.get(step.parent, []) if step.parent is not None else []
+                cold[step.branch], needs[step.branch] = before[: step.fork_call], {}
+                at[step.branch] = at.get(step.parent, 0.0) if step.parent is not None else 0.0
+            if step.attempt == 1:
+                idle = step.at - at[step.branch]
+                cold[step.branch].append(call.number == 1 or idle > models.prices(step.model).ttl_seconds)
+            at[step.branch] = step.at
+            for need in wanted:
+                needs[step.branch].setdefault(need.asked, []).append(call.number)
+        return {branch: Future(cold[branch], _once(needs[branch])) for branch in cold}
+
+    def unpaged(self, models: Models) -> Charged:
+        """What the session costs if nothing is done to it."""
+        return self.bills(models)[-1]
+
+    def bills(self, models: Models) -> list[Charged]:
+        """What the session has cost before its first call and after each, if nothing is done to it."""
+        bill = Bill()
+        found = [bill.charged]
+        for call in self.calls:
+            step = call.step
+            if step.answered:
+                bill.charge(call.prompt, step.at, step.output, models.prices(step.model))
+            found.append(bill.charged)
+        return found
+
+
+def _begun(outside: int, before: Prompt, keep: int) -> Prompt:
+    """A prompt that keeps so many items of the one before, behind so many bytes of its own."""
+    head = b"outside %d" % outside
+    if before.keys[:1] == [head]:
+        return before.grown((), (), keep + 1)
+    kept = [after - end for end, after in zip(before.ends[:keep], before.ends[1 : keep + 1], strict=True)]
+    return Prompt.of([head, *before.keys[1 : keep + 1]], [tokens_in(outside), *kept])
+
+
+def _once(calls: dict[str, list[int]]) -> dict[str, list[int]]:
+    return {handle: list(dict.fromkeys(numbers)) for handle, numbers in calls.items()}

@@ -1,0 +1,133 @@
+"""The command that works out what the log teaches."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from pager import cli
+from pager.dialects import load
+from pager.events import Learned
+from pager.experience import LOG, decode
+from pager.server.journal import Incoming, Journal
+from pager.stores import open_store
+
+CHAT = load("chat")
+TOOLS = [{"type": "function", "function": {"name": "read"}}]
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path, monkeypatch):
+    """A folder without anybody's settings; the command line reads the process's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def messages(calls):
+    """What a session of so many calls says; it reads a file, and quotes it in the end."""
+    function = {"name": "Read", "arguments": '{"path":"a.py"}'}
+    content = "\n".join(f"line {line} of the file as it was read" for line in range(100))
+    said = [
+        {"role": "user", "content": "do it"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": function}]},
+        {"role": "tool", "tool_call_id": "c1", "content": content},
+    ]
+    for at in range(calls - 1):
+        words = "It is:\nline 7 of the file as it was read" if at == calls - 2 else f"Step {at}."
+        said += [{"role": "assistant", "content": words}, {"role": "user", "content": "go on"}]
+    return said
+
+
+def log(folder, calls, key="one", harness="claude-cli/2.1.0 (external, cli)", ago=7_200.0):
+    folder.mkdir(exist_ok=True)
+    store = open_store("sqlite", folder)
+
+    async def play():
+        journal, said, begun = Journal(store, load, 10), messages(calls), time.time() - ago
+        headers = {"x-session-id": key, "user-agent": harness}
+        for at in range(calls):
+            body = json.dumps({"model": "m", "messages": said[: 3 + 2 * at], "tools": TOOLS}).encode()
+            await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", begun + at))
+        await journal.drain()
+
+    try:
+        asyncio.run(play())
+    finally:
+        store.close()
+
+
+def learn(capsys, folder, *arguments):
+    status = cli.main(["learn", "--data-dir", str(folder), *arguments])
+    told = capsys.readouterr()
+    return status, told.out, told.err
+
+
+def learned(folder):
+    """What the log holds of it: the events, and the content of the last."""
+    store = open_store("sqlite", folder)
+    try:
+        events = [row.event for row in store.events(LOG)]
+        return events, decode(store.blob(bytes.fromhex(events[-1].content))) if events else None
+    finally:
+        store.close()
+
+
+def test_what_the_log_teaches_is_told_and_logged(tmp_path, capsys):
+    folder = tmp_path / "data"
+    log(folder, 6), log(folder, 9, "two", "claude-cli/2.2.0")
+    status, out, _ = learn(capsys, folder)
+    assert status == 0
+    (event,), known = learned(folder)
+    assert isinstance(event, Learned)
+    assert (event.sessions, event.content) == (2, known.version)
+    seen = known.harnesses["claude-cli"].results["Read"]
+    multiple = known.usual("claude-cli", "Read", argument=False)
+    lines = out.splitlines()
+    assert lines[0] == "claude-cli: 2 branches, 7.5 calls in the median"
+    assert lines[1].split() == ["tool", "pages", "needed", "expected", "multiple"]
+    assert lines[2].split() == ["Read", "results", "1.2", f"{seen.expected:.1f}", f"{multiple:.2f}"]
+    assert lines[4].startswith(f"version {known.version} (2 sessions, events up to ")
+    assert lines[5] == "logged: sessions that begin from now on go by it"
+
+
+def test_what_is_known_already_is_not_logged_again(tmp_path, capsys):
+    folder = tmp_path / "data"
+    log(folder, 6)
+    learn(capsys, folder)
+    _, out, _ = learn(capsys, folder)
+    assert "version" in out
+    assert "logged" not in out
+    assert len(learned(folder)[0]) == 1
+
+
+def test_a_dry_run_logs_nothing(tmp_path, capsys):
+    folder = tmp_path / "data"
+    log(folder, 6)
+    _, out, _ = learn(capsys, folder, "--dry-run")
+    assert "claude-cli" in out
+    assert "logged" not in out
+    assert learned(folder) == ([], None)
+
+
+def test_where_no_session_rests_there_is_nothing_to_learn(tmp_path, capsys):
+    folder = tmp_path / "data"
+    log(folder, 6, ago=600.0)
+    status, out, _ = learn(capsys, folder)
+    assert (status, learned(folder)) == (0, ([], None))
+    assert out == "there is nothing to learn yet: no session rests that says anything\n"
+
+
+def test_a_client_without_a_name_and_one_without_pages_are_told_too(tmp_path, capsys):
+    folder = tmp_path / "data"
+    log(folder, 2, "one", harness="")
+    log(folder, 3, "two", "goose/1.0")
+    _, out, _ = learn(capsys, folder)
+    assert out.splitlines()[0] == "(a client that does not name itself): 1 branches, 2 calls in the median"
+    assert out.splitlines()[2] == "goose: 1 branches, 3 calls in the median"
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path, capsys):
+    status, _, err = learn(capsys, tmp_path / "nowhere")
+    assert status == 2
+    assert "there is no folder" in err

@@ -1,0 +1,147 @@
+"""The command that plays sessions again."""
+
+import asyncio
+import gzip
+import json
+
+import pytest
+
+from pager import cli
+from pager.dialects import load
+from pager.model import Answer
+from pager.server.journal import Incoming, Journal, Outcome
+from pager.stores import open_store
+
+CHAT = load("chat")
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path, monkeypatch):
+    """A folder without anybody's settings; the command line reads the process's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def messages(calls):
+    """What a session of so many calls says; every call reads a file."""
+    said = [{"role": "user", "content": "do it"}]
+    for at in range(calls):
+        function = {"name": "read", "arguments": json.dumps({"path": f"{at}.py"})}
+        said.append({"role": "assistant", "content": None, "tool_calls": [{"id": f"c{at}", "function": function}]})
+        content = "\n".join(f"line {line} of file {at} as it was read" for line in range(200))
+        said.append({"role": "tool", "tool_call_id": f"c{at}", "content": content})
+    return said
+
+
+def record(path, calls=8, name="one", model="claude-opus-4-5"):
+    rows = [{"session": name, "model": model}, *messages(calls)]
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    return str(path)
+
+
+def log(folder, calls, key):
+    """Log a session; its id."""
+    folder.mkdir(exist_ok=True)
+    store = open_store("sqlite", folder)
+
+    async def play():
+        journal, said = Journal(store, load, 10), messages(calls)
+        tools = [{"type": "function", "function": {"name": "read"}}]
+        for at in range(calls):
+            body = json.dumps({"model": "claude-opus-4-5", "messages": said[: 1 + 2 * at], "tools": tools}).encode()
+            headers = {"x-session-id": key}
+            entry = await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", 10.0 * at))
+            journal.answer(entry, Answer(text="Yes."), Outcome(200, b"{}", 1.0, 2.0, 10.0 * at), 0)
+        await journal.drain()
+        return entry.session.id
+
+    try:
+        return asyncio.run(play())
+    finally:
+        store.close()
+
+
+def replay(capsys, *arguments):
+    status = cli.main(["replay", *map(str, arguments)])
+    told = capsys.readouterr()
+    return status, told.out, told.err
+
+
+def test_a_file_is_played_under_the_policies_named(tmp_path, capsys):
+    path = record(tmp_path / "one.jsonl.gz")
+    status, out, _ = replay(capsys, path, "--policy", "keep_all,fifo_age", "--set", "age=2", "--prices", "none")
+    assert status == 0
+    assert "1 sessions, 8 calls" in out
+    assert [line.split()[1] for line in out.splitlines()[2:] if "---" not in line] == ["policy", "keep_all", "fifo_age"]
+
+
+def test_without_a_policy_the_one_in_force_is_played(tmp_path, capsys):
+    (tmp_path / "ctxpager.toml").write_text('policy = "fifo_age"\n[paging.policy_options]\nage = 2\n')
+    path = record(tmp_path / "one.jsonl.gz")
+    _, out, _ = replay(capsys, path, "--json")
+    _, other, _ = replay(capsys, path, "--json", "--set", "age=1")
+    told, changed = json.loads(out)["policies"], json.loads(other)["policies"]
+    assert [row["policy"] for row in told] == ["fifo_age"]
+    assert changed[0]["repacks"] > 0
+    assert told[0]["charged"] != changed[0]["charged"]
+
+
+def test_prices_follow_from_the_model_unless_they_are_named(tmp_path, capsys):
+    path = record(tmp_path / "one.jsonl.gz", model="claude-opus-4-5")
+    costs = {
+        prices: json.loads(replay(capsys, path, "--json", "--policy", "keep_all", *prices)[1])["before"]["cost"]
+        for prices in ((), ("--prices", "anthropic"), ("--prices", "none"))
+    }
+    assert costs[()] == costs["--prices", "anthropic"] < costs["--prices", "none"]
+
+
+def test_a_folder_is_played_in_processes(tmp_path, capsys):
+    for name in ("a", "b", "c"):
+        record(tmp_path / f"{name}.jsonl.gz", 3 if name == "c" else 8, name)
+    _, out, _ = replay(capsys, tmp_path, "--policy", "fifo_age", "--jobs", "2")
+    assert "2 sessions, 16 calls" in out
+    assert "1 sessions are left out" in out
+    _, out, _ = replay(capsys, tmp_path, "--policy", "fifo_age", "--min-calls", "1")
+    assert "3 sessions, 19 calls" in out
+
+
+def test_a_session_of_the_log_is_named_by_its_id_or_its_beginning(tmp_path, capsys):
+    folder = tmp_path / "data"
+    first, second = log(folder, 8, "one"), log(folder, 6, "two")
+    common = ("--data-dir", folder, "--policy", "fifo_age", "--json")
+    assert json.loads(replay(capsys, first, *common)[1])["calls"] == 8
+    beginning = next(second[:length] for length in range(3, 20) if not first.startswith(second[:length]))
+    assert json.loads(replay(capsys, beginning, *common)[1])["calls"] == 6
+    assert json.loads(replay(capsys, "all", *common)[1])["calls"] == 14
+    recorded = record(tmp_path / "one.jsonl.gz", 5)
+    assert json.loads(replay(capsys, "all", first, recorded, *common)[1])["calls"] == 19
+
+
+def test_a_beginning_that_several_sessions_have_is_told(tmp_path, capsys):
+    log(tmp_path / "data", 1, "one"), log(tmp_path / "data", 1, "two")
+    status, _, err = replay(capsys, "s_", "--data-dir", tmp_path / "data")
+    assert status == 2
+    assert "s_: 2 sessions begin like that" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["broken.jsonl"], ["broken.jsonl: line 1 is no JSON object"]),
+        (["empty"], ["empty: there are no recordings", ".jsonl.gz"]),
+        (["nobody", "--data-dir", "data"], ["nobody: is neither a file or folder of recordings nor", "0 sessions"]),
+        (["nobody", "--data-dir", "nowhere"], ["there is no folder", "nowhere"]),
+        (["short.jsonl.gz"], ["nothing to play: 1 sessions", "--min-calls"]),
+        (["short.jsonl.gz", "--policy", "keep_al"], ["keep_al", "keep_all", "cost_aware"]),
+        (["short.jsonl.gz", "--prices", "nonsense"], ["nonsense", "anthropic"]),
+        (["short.jsonl.gz", "--set", "x=1"], ["has an option 'x'"]),
+    ],
+)
+def test_what_cant_be_played_is_told(tmp_path, capsys, arguments, said):
+    (tmp_path / "broken.jsonl").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "data").mkdir()
+    record(tmp_path / "short.jsonl.gz", 2)
+    status, out, err = replay(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert all(words in err for words in said), err

@@ -1,0 +1,65 @@
+"""What requests cost, by reported tokens."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instrumentation.costs import Cost, cost, units
+from pager.events import Tokens
+from pager.models import in_force
+from pager.policy import Prices
+
+PRICES = Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0)
+OWN = {"own": {"input": 2.0, "output": 10.0, "cached": 0.2, "written": 2.5}, "other": {"input": 4.0}}
+MODELS = in_force("", OWN)
+counts = st.integers(0, 10**7)
+
+
+def test_cached_written_plain_and_output_have_their_own_prices():
+    usage = Tokens(input=1_000, cached=600, written=300, output=20)
+    assert units(usage, PRICES) == pytest.approx(0.1 * 600 + 1.25 * 300 + 100 + 5.0 * 20)
+
+
+def test_without_a_cache_every_input_token_counts_in_full():
+    assert units(Tokens(input=1_000, output=1), PRICES) == 1_005.0
+
+
+def test_dollars_follow_from_the_models_own_price():
+    usage = Tokens(input=1_000_000, cached=900_000, output=1_000)
+    found = cost(usage, MODELS, "own")
+    assert found.units == pytest.approx(0.1 * 900_000 + 100_000 + 5 * 1_000)
+    assert found.dollars == pytest.approx(0.9 * 0.2 + 0.1 * 2.0 + 0.001 * 10.0)
+
+
+def test_a_model_without_a_known_price_costs_units_only():
+    found = cost(Tokens(input=100), MODELS, "nobody-knows-this-1")
+    assert (found.units, found.dollars) == (100.0, None)
+
+
+def test_the_model_that_answered_stands_in_where_the_one_asked_for_is_unknown():
+    usage = Tokens(input=1_000_000)
+    assert cost(usage, MODELS, "nobody-knows-this-1", "other").dollars == 4.0
+    assert cost(usage, MODELS, "own", "other").dollars == 2.0
+
+
+def test_a_price_list_for_all_models_stands_over_their_ratios():
+    fixed = in_force("none", OWN)
+    assert cost(Tokens(input=1_000_000, cached=900_000), fixed, "own").dollars == pytest.approx(2.0)
+
+
+def test_a_sum_is_in_dollars_only_where_both_are():
+    assert Cost(1.0, 2.0).plus(Cost(3.0, 4.0)) == Cost(4.0, 6.0)
+    assert Cost(1.0, None).plus(Cost(3.0, 4.0)) == Cost(4.0, None)
+    assert Cost().plus(Cost(3.0, 4.0)) == Cost(3.0, 4.0)
+
+
+@given(counts, counts, counts, counts)
+def test_a_cost_is_never_below_what_the_cheapest_tokens_would_be(plain, cached, written, output):
+    usage = Tokens(plain + cached + written, cached, written, output)
+    least, most = 0.1 * usage.input + 5 * output, 1.25 * usage.input + 5 * output
+    assert least - 1e-6 <= units(usage, PRICES) <= most + 1e-6
+
+
+@given(counts, counts)
+def test_tokens_counted_as_both_cached_and_written_are_not_paid_back(cached, written):
+    assert units(Tokens(max(cached, written), cached, written), PRICES) >= 0.1 * cached + 1.25 * written - 1e-6

@@ -1,0 +1,262 @@
+"""The report of an experiment: what is read from the log, and how sure one can be of a difference."""
+
+import math
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from instrumentation.experiment import report
+from instrumentation.experiment_words import as_json, as_text, compared
+from instrumentation.intervals import DRAWS, Group, Ratio, group, needed, ratio
+from pager.events import AnswerFinished, AttemptFailed, CallReceived, LegFinished, SessionOpened, Tokens
+from pager.models import in_force
+from pager.store import Batch
+from pager.stores.memory import Store
+
+MODELS = in_force("", {"own": {"input": 2.0, "output": 10.0, "cached": 0.2, "written": 2.5}})
+SHARES = {"cost_aware": 0.9, "keep_all": 0.1}
+_names = count()
+
+
+def call(number, model="own", branch=0):
+    return CallReceived(branch, number, 1, "chat", "/", model, False, "", 9, "", [])
+
+
+def answer(number, usage=None, model="own", attempt=1):
+    return AnswerFinished(0, number, attempt, 200, "stop", "", 0, 1.0, 2.0, model=model, usage=usage)
+
+
+def leg(number, usage=None, pages=("pg_1",), mixed=False):
+    return LegFinished(0, number, 1, leg=1, said="", body="", size=0, usage=usage, pages=list(pages), mixed=mixed)
+
+
+def failed(number):
+    return AttemptFailed(0, number, 1, "status", "overloaded", status=529)
+
+
+def log(store, arm, *events, at=100.0):
+    name = f"s_{next(_names):016x}"
+    store.append(Batch(name, at, [SessionOpened("local", "", "lineage", arm=arm), *events]))
+    return name
+
+
+def session(store, arm, cost, calls=3, model="own", at=100.0):
+    """A session whose calls cost so many units each."""
+    told = [event for number in range(1, calls + 1) for event in (call(number, model), _answer(number, cost, model))]
+    return log(store, arm, *told, at=at)
+
+
+def _answer(number, cost, model):
+    return answer(number, Tokens(input=round(cost)), model)
+
+
+def experiment(store, since=0.0, models=MODELS, shares=SHARES):
+    return report(store, models, shares, since)
+
+
+# ---------------------------------------------------------------- what is read from the log
+
+
+def test_an_arm_is_the_sum_of_its_sessions_legs_and_all():
+    store = Store()
+    usage = Tokens(input=1_000, cached=500, written=100, output=10)
+    log(store, "cost_aware", call(1), leg(1, usage), answer(1, usage), call(2), failed(2), answer(2, usage))
+    (arm,) = experiment(store).arms
+    units = 3 * (0.1 * 500 + 1.25 * 100 + 400 + 5 * 10)
+    assert (arm.arm, arm.sessions, arm.calls, arm.page_ins, arm.failures) == ("cost_aware", 1, 2, 1, 1)
+    assert arm.units == pytest.approx(units)
+    assert arm.dollars == pytest.approx(units * 2.0 / 1e6)
+
+
+def test_a_leg_that_is_told_with_its_answer_is_paid_once():
+    store = Store()
+    log(store, "a", call(1), leg(1, None, mixed=True), answer(1, Tokens(100)), call(2), answer(2, Tokens(100)))
+    (arm,) = experiment(store).arms
+    assert (arm.units, arm.page_ins) == (200.0, 1)
+
+
+def test_a_second_attempt_costs_again_but_is_no_other_call():
+    store = Store()
+    log(store, "a", call(1), answer(1, Tokens(100)), answer(1, Tokens(100), attempt=2), call(2), answer(2, Tokens(100)))
+    (arm,) = experiment(store).arms
+    assert (arm.units, arm.calls) == (300.0, 2)
+
+
+def test_sessions_that_are_too_short_or_untold_are_left_out_and_counted():
+    store = Store()
+    session(store, "a", 10, calls=1)
+    log(store, "a", call(1), answer(1), call(2), answer(2))
+    log(store, "a", call(1), answer(1), call(2), answer(2, Tokens(7)))
+    log(store, "", call(1), answer(1))
+    found = experiment(store)
+    (arm,) = found.arms
+    assert (arm.sessions, arm.calls, arm.untold, arm.too_short, arm.unpriced) == (1, 1, 1, 1, 1)
+    assert found.outside == 1
+    text = as_text(found)
+    assert "Left out: 1 sessions have fewer than 2 answered calls." in text
+    assert "Left out: 1 sessions have no reported tokens." in text
+    assert "Left out: 1 answered calls have no reported tokens." in text
+    assert "Left out: 1 sessions were given to no arm." in text
+
+
+def test_only_sessions_that_began_since_then_count():
+    store = Store()
+    session(store, "a", 10, at=100.0)
+    session(store, "a", 10, at=200.0)
+    assert [arm.sessions for arm in experiment(store, since=150.0).arms] == [1]
+    assert experiment(store, since=300.0).arms == []
+
+
+def test_the_control_is_keep_all_else_the_arm_of_the_largest_share():
+    store = Store()
+    for arm in ("lru", "cost_aware", "keep_all"):
+        session(store, arm, 10)
+    assert [one.control for one in experiment(store).comparisons] == ["keep_all", "keep_all"]
+    other = Store()
+    session(other, "lru", 10)
+    session(other, "cost_aware", 10)
+    (one,) = experiment(other, shares={"lru": 0.3, "cost_aware": 0.7}).comparisons
+    assert (one.arm, one.control) == ("lru", "cost_aware")
+
+
+def test_a_log_without_an_experiment_has_no_arms():
+    assert experiment(Store()).arms == []
+    assert experiment(Store()).comparisons == []
+
+
+# ---------------------------------------------------------------- what is said of it
+
+
+def filled(costs_of, sessions=30, model="own"):
+    store = Store()
+    generator = np.random.default_rng(5)
+    for arm, cost in costs_of.items():
+        for _ in range(sessions):
+            session(store, arm, cost * generator.lognormal(0, 0.1), int(generator.integers(2, 9)), model)
+    return store
+
+
+def test_a_clear_difference_is_said_with_its_interval():
+    (one,) = experiment(filled({"cost_aware": 80_000, "keep_all": 100_000})).comparisons
+    assert (one.by, one.needed) == ("dollars", 0)
+    assert one.ratio.low < 0.8 < one.ratio.high < 1.0
+    told = f"cost_aware costs {one.ratio.ratio:.2f} of keep_all per call ({one.ratio.low:.2f} to {one.ratio.high:.2f})"
+    assert compared(one) == f"{told}: {100 * (1 - one.ratio.ratio):.0f} % less"
+    (dearer,) = experiment(filled({"lru": 130_000, "keep_all": 100_000})).comparisons
+    assert compared(dearer).endswith(" % more")
+
+
+def test_arms_that_cost_the_same_are_not_told_apart():
+    (one,) = experiment(filled({"cost_aware": 100_000, "keep_all": 100_000})).comparisons
+    assert not one.ratio.is_told
+    assert one.needed is None or one.needed > 60
+    assert "not told apart by 60 sessions" in compared(one)
+
+
+def test_arms_that_cost_the_very_same_may_well_cost_the_same():
+    store = Store()
+    for number in range(8):
+        for arm in ("cost_aware", "keep_all"):
+            session(store, arm, 1_000 + number)
+    (one,) = experiment(store).comparisons
+    assert (one.ratio.ratio, one.needed) == (1.0, None)
+    assert compared(one).endswith("not told apart by 16 sessions; they may well cost the same")
+
+
+def test_too_few_sessions_are_said_to_be_too_few():
+    (one,) = experiment(filled({"cost_aware": 10, "keep_all": 100_000}, sessions=7)).comparisons
+    assert one.ratio is None
+    assert compared(one) == (
+        "too few sessions to tell cost_aware from keep_all: there are 7 and 7, and 8 of each are the least"
+    )
+
+
+def test_arms_are_compared_in_units_where_a_price_is_unknown():
+    store = filled({"cost_aware": 80_000, "keep_all": 100_000}, model="nobody-knows-this-1")
+    found = experiment(store)
+    assert {one.by for one in found.comparisons} == {"units"}
+    assert "Compared in units" in as_text(found)
+    assert "unknown" in as_text(found)
+
+
+def test_the_same_log_gives_the_same_report():
+    store = filled({"cost_aware": 80_000, "keep_all": 100_000})
+    assert as_text(experiment(store)) == as_text(experiment(store))
+
+
+def test_programs_get_plain_values():
+    plain = as_json(experiment(filled({"cost_aware": 80_000, "keep_all": 100_000})))
+    assert [arm["arm"] for arm in plain["arms"]] == ["keep_all", "cost_aware"]
+    (one,) = plain["comparisons"]
+    assert one["told"] is True
+    assert one["low"] < one["ratio"] < one["high"]
+    assert one["words"].startswith("cost_aware costs 0.")
+    few = as_json(experiment(filled({"cost_aware": 10, "keep_all": 100_000}, sessions=2)))
+    assert "ratio" not in few["comparisons"][0]
+
+
+# ---------------------------------------------------------------- how sure one can be
+
+
+def drawn(generator, sessions, factor=1.0, spread=0.6):
+    """Sessions of many lengths; a longer one costs more a call, as prompts grow."""
+    calls = np.maximum(2, generator.lognormal(2.5, spread, sessions).round())
+    return Group(factor * calls * (1 + calls / 50) * generator.lognormal(8, 0.4, sessions), calls)
+
+
+@pytest.mark.parametrize("sizes", [(20, 20), (60, 15)])
+def test_the_interval_holds_the_truth_about_as_often_as_it_says(sizes):
+    generator = np.random.default_rng(11)
+    held = 0
+    for seed in range(200):
+        found = ratio(drawn(generator, sizes[0], 0.8), drawn(generator, sizes[1]), seed)
+        held += found.low <= 0.8 <= found.high
+    assert 0.90 <= held / 200 <= 0.99
+
+
+def test_identical_arms_are_rarely_told_apart():
+    generator = np.random.default_rng(12)
+    told = [ratio(drawn(generator, 30), drawn(generator, 30), seed).is_told for seed in range(200)]
+    assert sum(told) <= 0.1 * 200
+
+
+def test_the_sessions_said_to_be_needed_mostly_suffice():
+    generator = np.random.default_rng(13)
+    usual = [ratio(drawn(generator, 20, 0.8), drawn(generator, 20), seed) for seed in range(20)]
+    error = sum(one.error for one in usual) / len(usual)
+    width = sum(one.high / one.ratio for one in usual) / len(usual)
+    enough = int(needed(Ratio(0.8, 0.8 / width, 0.8 * width, error), 40)) // 2
+    told = [ratio(drawn(generator, enough, 0.8), drawn(generator, enough), seed).is_told for seed in range(60)]
+    assert 0.5 <= sum(told) / 60 <= 0.97
+
+
+def test_no_number_of_sessions_tells_what_is_the_same():
+    assert needed(Ratio(1.0, 0.9, 1.1, 0.05), 40) == math.inf
+
+
+positive = st.floats(0.01, 1e6)
+sessions = st.lists(st.tuples(positive, st.integers(1, 500)), min_size=2, max_size=12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(sessions, sessions, st.floats(0.01, 100.0))
+def test_a_ratio_lies_in_its_interval_and_scales_with_the_costs(own, others, factor):
+    one, other = group(own), group(others)
+    found = ratio(one, other)
+    assert found.low <= found.ratio * (1 + 1e-9)
+    assert found.ratio <= found.high * (1 + 1e-9)
+    spent = sum(cost for cost, _ in own) / sum(calls for _, calls in own)
+    assert found.ratio == pytest.approx(spent / (sum(cost for cost, _ in others) / sum(calls for _, calls in others)))
+    scaled = ratio(Group(one.costs * factor, one.calls), other)
+    assert scaled.ratio == pytest.approx(found.ratio * factor)
+
+
+def test_many_sessions_are_drawn_in_parts_that_fit_the_memory():
+    generator = np.random.default_rng(14)
+    many = drawn(generator, 4_001)
+    assert len(many.costs) * DRAWS > 4_000_000
+    found = ratio(many, drawn(generator, 20))
+    assert found.low < found.ratio < found.high

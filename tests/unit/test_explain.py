@@ -1,0 +1,538 @@
+"""Why each page stayed or went at a call, from a log that the real journal and planner have written."""
+
+import asyncio
+import json
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from instrumentation import explain_words
+from instrumentation.calls import Where, find_call, meant
+from instrumentation.explain import Conditions, explain
+from pager import sessions
+from pager.arms import Arms, Rule
+from pager.dialects import load
+from pager.errors import ConfigError, PolicyError
+from pager.events import Bypassed, LegFinished
+from pager.experience import Experience, Harness
+from pager.model import Answer, Usage
+from pager.models import in_force
+from pager.plugins import load_policy
+from pager.policy import Decision
+from pager.server import driver
+from pager.server.journal import Incoming, Journal, Outcome
+from pager.server.paging import Pager
+from pager.splice import Leg, Part
+from pager.store import Batch
+from pager.stores.memory import Store
+from pager.stubs import handle_of
+
+ANTHROPIC = in_force("anthropic", {})
+FIFO = {"age": 1, "size": 500}
+
+
+class Call(NamedTuple):
+    """A call to log: its body, the seconds before it, and what happens after it was received."""
+
+    body: Any
+    gap: float = 10.0
+    headers: dict[str, str] = {}
+    then: Any = None
+    tokens: int = 0
+
+
+def page(name, lines=60):
+    return "\n".join(f"{name} line {at} of the file as it was read" for at in range(lines))
+
+
+def user(said="go on"):
+    return {"role": "user", "content": said}
+
+
+def say(said="I see."):
+    return {"role": "assistant", "content": said}
+
+
+def call(call_id, tool="read", **arguments):
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    calls = [{"id": call_id, "type": "function", "function": function}]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def result(call_id, content):
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def body(*items, model="some-model", **members):
+    tools = [{"type": "function", "function": {"name": "read"}}]
+    return {"model": model, "tools": tools, "messages": list(items), **members}
+
+
+def reads(sizes):
+    """The histories of a session that reads a file of so many lines after each call."""
+    said = [user("do it")]
+    yield list(said)
+    for at, lines in enumerate(sizes):
+        said += [call(f"c{at}", path=f"src/{at}.py"), result(f"c{at}", page(f"file {at}", lines))]
+        yield list(said)
+
+
+def play(store, calls, *, policy=None, name="cost_aware", dialect="chat", arms=None, models=ANTHROPIC, **more):
+    """Log calls as the proxy would; the session's id."""
+    rule = Rule(name, policy or load_policy(name, more.get("options")))
+    spoken = load(dialect)
+
+    async def go():
+        pager = Pager(arms or Arms(rule), models, load, marks=False)
+        pager.learned = more.get("learned", "")
+        journal, now = Journal(store, load, 10, pager), 1_000_000.0
+        for one in calls:
+            now += one.gap
+            raw = one.body if isinstance(one.body, bytes) else json.dumps(one.body).encode()
+            headers = {"x-session-id": more.get("key", "one"), "user-agent": "pi/0.73", **one.headers}
+            entry = await journal.receive(Incoming(spoken, spoken.parse(raw), "local", headers, spoken.path, "", now))
+            if one.then is not None:
+                await one.then(journal, pager, entry, now)
+            usage = Usage(one.tokens, tells_cached=True) if one.tokens else None
+            journal.answer(entry, Answer(text="Yes.", usage=usage), Outcome(200, b"{}", 1.0, 2.0, now), 0)
+        await journal.drain()
+        return entry.session.id
+
+    return asyncio.run(go())
+
+
+def told(store, named, session="s_", *, models=ANTHROPIC, policy="cost_aware", options=None, instead="", grace=2):
+    conditions = Conditions(models, policy, options or {}, marks=False, grace=grace, instead=instead)
+    return explain(store, session, str(named), conditions, load)
+
+
+def fifo(store, named, session="s_", **more):
+    return told(store, named, session, policy="fifo_age", options=FIFO, **more)
+
+
+def verdicts(explanation):
+    return [row.verdict for row in explanation.rows]
+
+
+START = (user("do it"), call("c1", path="src/a.py"), result("c1", page("alpha")))
+ON = (say(), user())
+
+
+def grown(calls, *start, gap=10.0):
+    """The calls of a session that reads a page and then goes on."""
+    return [Call(body(*(start or START), *ON * more), gap) for more in range(calls)]
+
+
+# ---------------------------------------------------------------- what was decided, weighed again
+
+
+EAGER = {"margin": 0.0, "cover": 0.0}
+
+
+def coldly(store):
+    """A session that reads many files, under a policy that evicts whenever that costs nothing: at call 11."""
+    stages = enumerate(reads([40, 100, 160, 220] * 3))
+    play(store, [Call(body(*said), 1_000.0 if at == 10 else 10.0) for at, said in stages], options=EAGER)
+
+
+def test_a_page_that_went_is_told_with_the_numbers_that_decided():
+    store = Store()
+    coldly(store)
+    found = told(store, 11, options=EAGER)
+    assert (found.warm, found.idle, found.colds, found.arm) == (False, 1_000.0, 1, "")
+    assert (found.harness, found.model, found.to_go) == ("pi/0.73", "some-model", 22.0)
+    assert found.warmth == "1,000 s since the call before, and a prompt is kept for 300 s"
+    assert (found.weighing.policy, found.weighing.chosen_by) == ("cost_aware", "logged with this call")
+    assert (found.weighing.differs, found.weighing.unplanned) == ("", "")
+    (repacked,) = found.logged.repacks
+    gone = [row for row in found.rows if row.went]
+    assert [row.page.handle for row in gone] == [one.page for one in repacked.pages] != []
+    assert {row.verdict for row in gone} == {"went (policy)"}
+    assert verdicts(found)[-2:] == ["stayed: new"] * 2
+    assert [row.about for row in found.rows][:2] == ["src/0.py", "src/1.py"]
+    for row in found.rows:
+        assert row.worth == pytest.approx(row.saving - row.chance * row.fault)
+    text = explain_words.as_text(found)
+    assert f"repack by policy: {repacked.reason}; {len(gone)} pages went, {repacked.saved:,} tokens less" in text
+    worth = sum(row.worth for row in gone)
+    assert f"{len(gone)} ({sum(row.page.tokens for row in gone):,} tokens) went now, worth {worth:,.0f} at" in text
+
+
+def test_pages_that_had_gone_say_when_and_are_not_weighed():
+    store = Store()
+    coldly(store)
+    went = [row.page.handle for row in told(store, 11, options=EAGER).rows if row.went]
+    found = told(store, 12, options=EAGER)
+    gone = [row for row in found.rows if row.state == "evicted"]
+    assert {(row.why, row.verdict, row.worth, row.went) for row in gone} == {("at call 11", "gone before", None, False)}
+    assert [row.page.handle for row in gone] == went
+    assert found.saved > found.spent == 0.0
+    assert found.tool == "page_in"
+    assert "evicted at call 11" in explain_words.as_text(found)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(st.integers(5, 300), st.sampled_from([10.0, 280.0, 900.0])), min_size=3, max_size=14),
+    st.sampled_from(["cost_aware", "fifo_age", "lru"]),
+)
+def test_every_decision_weighed_again_is_the_one_that_was_logged(pages, name):
+    store, options = Store(), {"lru": {"capacity": 2_000}}.get(name, {})
+    stages = list(reads(lines for lines, _ in pages))[1:]
+    calls = [Call(body(*said), gap, tokens=9_000) for said, (_, gap) in zip(stages, pages, strict=True)]
+    play(store, calls, name=name, options=options)
+    for number in range(1, len(calls) + 1):
+        found = told(store, number, policy=name, options=options)
+        assert found.weighing.differs == ""
+        logged = [one.page for event in found.logged.repacks for one in event.pages]
+        assert [row.page.handle for row in found.rows if row.went] == logged == list(found.weighing.pages)
+        assert [row.goes for row in found.rows] == [row.went for row in found.rows]
+        explain_words.as_text(found)
+
+
+def test_other_prices_now_are_said_where_they_decide_otherwise():
+    store = Store()
+    play(store, grown(3), name="fifo_age", options=FIFO)
+    same = fifo(store, 3)
+    assert (same.weighing.differs, verdicts(same)) == ("", ["went (policy)"])
+    dearer = fifo(store, 3, models=in_force("openai", {}))
+    assert dearer.weighing.differs.startswith("the same pages at another price: ")
+    older = told(store, 3, policy="fifo_age", options={"age": 50})
+    assert older.weighing.differs == "1 pages went then, 0 would go now, 0 of them the same"
+    assert verdicts(older) == ["went (policy); would stay now"]
+    assert "differs" in explain_words.as_text(older)
+
+
+def test_a_longer_grace_now_lets_more_pages_stay():
+    store = Store()
+    play(store, grown(4), name="fifo_age", options=FIFO)
+    found = fifo(store, 3, grace=3)
+    assert (found.rows[0].state, found.rows[0].why) == ("pinned", "new")
+    assert verdicts(found) == ["went (policy); would stay now"]
+
+
+def test_a_page_that_would_go_now_is_told_as_such():
+    store = Store()
+    play(store, grown(4), name="cost_aware")
+    found = fifo(store, 4)
+    assert found.weighing.chosen_by.startswith("configured now")
+    assert verdicts(found) == ["stayed; would go now"]
+    assert found.weighing.differs == "0 pages went then, 1 would go now, 0 of them the same"
+
+
+def test_a_policy_that_gives_no_numbers_still_has_verdicts():
+    store = Store()
+    play(store, grown(4), name="lru")
+    found = told(store, 4, policy="lru")
+    assert [(row.verdict, row.worth) for row in found.rows] == [("stayed: not chosen", None)]
+    assert (found.to_go, found.guess) == (None, "nothing is known of such sessions")
+    assert "worth" not in explain_words.as_text(found)
+
+
+def test_another_policy_can_be_asked_instead():
+    store = Store()
+    play(store, grown(4), name="lru")
+    found = told(store, 4, instead="fifo_age")
+    assert (found.weighing.policy, found.weighing.chosen_by) == ("fifo_age", "as asked for now")
+    assert found.weighing.differs == ""
+    with pytest.raises(PolicyError, match="fifo_ag"):
+        told(store, 4, instead="fifo_ag")
+
+
+def test_a_decision_that_breaks_a_rule_is_told_with_the_rule():
+    class Wrong:
+        def choose(self, view):
+            return Decision(("pg_0000000000000000",), reason="so it is")
+
+    store = Store()
+    play(store, grown(3), policy=Wrong(), name="tests.wrong:Wrong")
+    found = told(store, 3)
+    assert [event.reason for event in found.logged.bypasses] == ["decision_rejected"]
+    assert "bypassed, decision_rejected: pg_0000000000000000 is not in the prompt" in explain_words.as_text(found)
+
+
+# ---------------------------------------------------------------- why a page stayed
+
+
+OWN = """
+from pager.policy import Decision, Weighed
+
+class Last:
+    \"\"\"Evicts the last page that it may, of a prompt that is large enough; every second page costs more.\"\"\"
+
+    def choose(self, view):
+        last = [page.handle for page in view.pages if page.evictable][-1:]
+        go = last and view.tokens > {least}
+        return Decision(tuple(last), reason="the last one") if go else Decision(reason="too small")
+
+    def explain(self, view):
+        gone = self.choose(view).evict
+        return [Weighed(page, page.handle in gone, 0.5, 2.0, 2.0, 1.0 - page.position % 2) for page in view.pages]
+"""
+
+
+@pytest.mark.parametrize(
+    ("least", "expected"),
+    [
+        (0, ["stayed: before the cut", "stayed: costs more than it saves", "went (policy)"]),
+        (1e9, ["stayed: no repack, see above", "stayed: costs more than it saves", "stayed: no repack, see above"]),
+    ],
+)
+def test_a_page_that_might_have_gone_says_why_it_did_not(tmp_path, least, expected):
+    path = tmp_path / "own.py"
+    path.write_text(OWN.replace("{least}", str(least)))
+    store, name = Store(), f"{path}:Last"
+    said = list(reads([40, 40, 40]))[-1]
+    play(store, [Call(body(*said, *ON * more)) for more in range(3)], name=name)
+    found = told(store, 3, policy=name)
+    assert verdicts(found) == expected
+    assert [row.worth for row in found.rows] == [1.0, 0.0, 1.0]
+    assert found.weighing.policy == name
+    lines = explain_words.as_text(found).splitlines()
+    assert any(line.split(maxsplit=1) == ["weighed", found.weighing.reason] for line in lines)
+
+
+def test_the_rules_by_which_a_page_must_stay_are_named():
+    store = Store()
+    content = page("beta")
+    failed = {"type": "tool_result", "tool_use_id": "c1", "content": content, "is_error": True}
+    use = {"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a"}}
+    start = (user("do it"), {"role": "assistant", "content": [use]}, {"role": "user", "content": [failed]})
+    tools = [{"name": "read", "input_schema": {"type": "object"}}]
+    calls = [
+        Call({"model": "m", "max_tokens": 9, "tools": tools, "messages": [*start, *ON * more]}) for more in range(4)
+    ]
+    play(store, calls, dialect="messages", name="fifo_age", options=FIFO)
+    assert [verdicts(fifo(store, number)) for number in (1, 3)] == [["stayed: new"], ["stayed: a tool that failed"]]
+    assert [row.state for row in fifo(store, 3).rows] == ["pinned"]
+    assert fifo(store, 3).reserve == 9
+
+
+def test_a_page_before_thinking_that_is_bound_to_it_stays():
+    store = Store()
+    use = {"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a"}}
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "signed"}
+    shown = {"type": "tool_result", "tool_use_id": "c1", "content": page("beta")}
+    start = (user("do it"), {"role": "assistant", "content": [use]}, {"role": "user", "content": [shown]})
+    later = ({"role": "assistant", "content": [thinking, {"type": "text", "text": "I see."}]}, user())
+    tools = [{"name": "read", "input_schema": {"type": "object"}}]
+    calls = [
+        Call({"model": "claude-opus-5-1", "max_tokens": 9, "tools": tools, "messages": [*start, *later, *ON * more]})
+        for more in range(4)
+    ]
+    play(store, calls, dialect="messages", name="fifo_age", options=FIFO)
+    assert verdicts(fifo(store, 4)) == ["stayed: thinking stands behind it"]
+
+
+def test_a_page_that_was_asked_for_stays_a_while():
+    content = page("alpha")
+    handle = handle_of(content.encode())
+    brought = f"=== {handle}, all 60 lines ===\n{content}"
+    asked = {"id": "h1", "type": "function", "function": {"name": "page_in", "arguments": json.dumps([handle])}}
+
+    async def page_in(journal, pager, entry, now):
+        parts = [Part("text", msgspec.Raw(b'"I look."')), Part("call", msgspec.Raw(json.dumps(asked).encode()), True)]
+        leg = Leg(parts, [msgspec.Raw(json.dumps(result("h1", brought)).encode())])
+        said = msgspec.json.encode(leg)
+        event = LegFinished(
+            0, 3, 1, leg=1, said=sha256(said).hexdigest(), body=sha256(b"").hexdigest(), size=0, pages=[handle]
+        )
+        sessions.keep_leg(entry.paged.table, event, leg)
+        await journal.note(entry, now, [event], {sha256(said).digest(): said, sha256(b"").digest(): b""})
+
+    store = Store()
+    after = (say("I look.Yes."), user())
+    calls = grown(3)
+    calls[-1] = calls[-1]._replace(then=page_in)
+    calls += [Call(body(*START, *ON * 2, *after, *ON * more)) for more in range(5)]
+    play(store, calls, name="fifo_age", options=FIFO)
+    assert fifo(store, 3).logged.page_ins == 1
+    assert "stayed: asked for lately" in {verdicts(fifo(store, number))[1] for number in range(5, 9)}
+    found = fifo(store, 6)
+    assert found.rows[0].page.faults == 1
+    assert found.spent > 0
+
+
+def test_a_page_that_went_to_fit_the_window_says_so():
+    async def too_long(journal, pager, entry, now):
+        repacked = pager.rescue(entry.paged, 0, 100)
+        await journal.note(entry, now, [repacked], entry.paged.blobs)
+
+    store = Store()
+    calls = grown(2)
+    calls[-1] = calls[-1]._replace(then=too_long)
+    play(store, calls)
+    found = told(store, 2)
+    assert verdicts(found) == ["went (rescue)"]
+    assert found.weighing.differs == ""
+    assert "repack by rescue: 100 tokens too many" in explain_words.as_text(found)
+
+
+# ---------------------------------------------------------------- calls that were not planned
+
+
+def test_under_keep_all_nothing_was_planned():
+    store = Store()
+    arms = Arms(Rule("cost_aware", load_policy("cost_aware")), {"keep_all": None}, {"keep_all": 1.0})
+    play(store, grown(4), arms=arms)
+    found = told(store, 4)
+    assert (found.arm, found.weighing.policy, found.weighing.chosen_by) == ("keep_all", "keep_all", "the session's arm")
+    assert found.weighing.unplanned == "keep_all changes nothing"
+    assert verdicts(found) == ["stayed: not planned"]
+    assert "not then: keep_all changes nothing" in explain_words.as_text(found)
+    assert "arm keep_all" in explain_words.as_text(found)
+
+
+def test_a_call_that_asked_for_its_own_bytes_was_not_planned():
+    store = Store()
+    calls = grown(4)
+    calls[-1] = calls[-1]._replace(headers={"x-pager-bypass": "1"})
+    play(store, calls, name="fifo_age", options={"age": 3, "size": 500})
+    found = told(store, 4, policy="fifo_age", options={"age": 2})
+    assert found.weighing.unplanned == "asked: the client sent x-pager-bypass"
+    assert verdicts(found) == ["stayed: not planned"]
+
+
+def test_a_call_that_can_carry_no_tool_went_out_in_full():
+    store = Store()
+    calls = [Call(body(*START, *ON * more, tool_choice="required" if more == 3 else "auto")) for more in range(4)]
+    calls[-1] = Call(body(*START, *ON * 3, tool_choice={"type": "function", "function": {"name": "read"}}))
+    play(store, calls, name="fifo_age", options={"age": 3, "size": 500})
+    assert told(store, 4, policy="fifo_age").weighing.unplanned.startswith("it went out in full: ")
+
+
+def test_a_branch_in_which_paging_has_stopped_is_not_planned():
+    async def refused(journal, pager, entry, now):
+        entry.paged.table.stopped = "HTTP 400"
+        await journal.note(entry, now, [Bypassed("refused", "HTTP 400", 0, 2)], {})
+
+    store = Store()
+    calls = grown(4)
+    calls[1] = calls[1]._replace(then=refused)
+    play(store, calls, name="fifo_age", options=FIFO)
+    found = fifo(store, 4)
+    assert found.weighing.unplanned == "paging has stopped in this branch: HTTP 400"
+
+
+def test_a_request_that_could_not_be_read_says_so():
+    store = Store()
+    spoken = load("chat")
+
+    async def go():
+        journal = Journal(store, load, 10)
+        request = driver._unread(spoken, b"no json")
+        await journal.receive(Incoming(spoken, request, "local", {}, spoken.path, "", 1.0, "no JSON"))
+        await journal.drain()
+
+    asyncio.run(go())
+    with pytest.raises(ConfigError, match="could not be read"):
+        told(store, 1)
+
+
+def test_a_request_whose_messages_stand_unevenly_can_not_be_explained():
+    store = Store()
+    items = [json.dumps(one).encode() for one in (user("do it"), say(), user())]
+    raw = b'{"model": "m", "messages": [' + items[0] + b",  " + items[1] + b"," + items[2] + b"]}"
+    play(store, [Call(raw)])
+    with pytest.raises(ConfigError, match="can't be told apart"):
+        told(store, 1)
+
+
+# ---------------------------------------------------------------- what it was decided under
+
+
+def test_why_a_cache_is_taken_to_be_warm_or_cold_is_said():
+    store = Store()
+    play(store, [*grown(3), Call(body(*START, *ON * 3), 301.0), Call(body(*START, *ON * 4), 300.0)])
+    cases = {number: (told(store, number).warm, told(store, number).warmth) for number in (1, 3, 4, 5)}
+    assert cases[1] == (False, "it is the first call")
+    assert cases[3] == (True, "10 s since the call before, and a prompt is kept for 300 s")
+    assert cases[4] == (False, "301 s since the call before, and a prompt is kept for 300 s")
+    assert cases[5][0] is True
+    none = told(store, 3, models=in_force("none", {}))
+    assert (none.warm, none.warmth) == (False, "nothing is cached under these prices")
+    small = told(store, 3, models=in_force("", {"some-model": {"input": 1.0, "cached": 0.1, "cache_minimum": 90_000}}))
+    assert (small.warm, "fewer than 90,000 are not cached" in small.warmth) == (False, True)
+
+
+def test_what_the_session_had_learned_is_used_again():
+    lesson = Experience(dict.fromkeys(("pi", "pi/0.73"), Harness(lengths=[50] * 30)))
+    content = lesson.encode()
+    for kept in (True, False):
+        store = Store()
+        if kept:
+            store.append(Batch("learned", 0.0, blobs={sha256(content).digest(): content}))
+        play(store, grown(4), learned=lesson.version)
+        found = told(store, 4)
+        assert found.learned.startswith("version " if kept else "what is shipped, as version ")
+        assert found.to_go == (16.0 if kept else 8.0)
+
+
+def test_the_policy_is_taken_from_the_nearest_thing_that_names_it():
+    store = Store()
+    play(store, grown(5), name="fifo_age", options=FIFO)
+    assert told(store, 3).weighing.chosen_by == "logged with this call"
+    assert told(store, 5).weighing.chosen_by == "logged with call 0:3 of the session"
+    assert told(store, 5).weighing.policy == "fifo_age"
+
+
+def test_a_fork_knows_when_pages_went_before_it():
+    store = Store()
+    play(store, [*grown(4), Call(body(*START, *ON, say("Or so."), user("yes")))], name="fifo_age", options=FIFO)
+    found = fifo(store, "1:3")
+    assert [(row.state, row.why) for row in found.rows] == [("evicted", "at call 3")]
+
+
+def test_all_of_it_is_plain_values_for_programs():
+    store = Store()
+    play(store, grown(3), name="fifo_age", options=FIFO)
+    plain = json.loads(json.dumps(explain_words.as_json(fifo(store, 3))))
+    assert plain["rows"][0]["page"]["tool"] == "read"
+    assert plain["rows"][0]["verdict"] == "went (policy)"
+    assert plain["logged"]["repacks"][0]["cause"] == "policy"
+    assert plain["prices"]["read"] == 0.1
+
+
+# ---------------------------------------------------------------- which session, which call
+
+
+def test_a_session_is_known_by_its_beginning_if_no_other_has_it():
+    store = Store()
+    ids = [play(store, grown(1), key=f"key-{number}") for number in range(7)]
+    assert meant(store, ids[0]) == ids[0]
+    assert meant(store, ids[0][:12]) == ids[0]
+    with pytest.raises(ConfigError, match=r"session s_: 7 sessions begin like that: .*, \.\.\."):
+        meant(store, "s_")
+    with pytest.raises(ConfigError) as error:
+        meant(store, "nope")
+    newest = ", ".join(f"{name} (key-{number})" for number, name in reversed([*enumerate(ids)][2:]))
+    assert str(error.value) == f"session nope: none of 7 begins like that; the newest are {newest}, ..."
+
+
+def test_an_empty_log_holds_no_session():
+    with pytest.raises(ConfigError, match="no session at all"):
+        meant(Store(), "s_1")
+
+
+def test_a_call_is_named_by_branch_number_and_attempt():
+    store = Store()
+    again = Call(body(*START))
+    name = play(store, [again, again, *grown(3)[1:], Call(body(*START, say("Or so."), user("yes")))])
+    log = list(store.events(name))
+    assert find_call(log, "3") == Where(0, 3, 1)
+    assert find_call(log, "0:1#2") == Where(0, 1, 2)
+    assert told(store, "1#2").attempts == 2
+    for wrong, words in {
+        "9": "call 9: there is none; the session has calls 1-3 in branch 0, 2 in branch 1",
+        "1#7": "call 1#7: call 0:1 has no attempt 7; it has 1-2",
+        "x": "call x: must be a number, as in 12, 0:12 (branch 0) or 0:12#2 (its second attempt)",
+    }.items():
+        with pytest.raises(ConfigError) as error:
+            find_call(log, wrong)
+        assert str(error.value) == words
+    with pytest.raises(ConfigError, match="has no calls"):
+        find_call([], "1")

@@ -1,0 +1,423 @@
+"""What a log of sessions teaches: whose pages were needed again, and how long branches lasted."""
+
+import asyncio
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instrumentation.learned import told
+from instrumentation.learning import QUOTED, keep, learn, spread
+from pager.dialects import load
+from pager.events import BranchOpened, CallReceived, Learned, LegFinished, SessionOpened, ToolCalled
+from pager.experience import LOG, SHIPPED, Experience, Harness, Seen, decode, expected, family_of_harness, newest
+from pager.model import Answer
+from pager.page import tokens_of
+from pager.server.journal import Incoming, Journal, Outcome
+from pager.splice import Leg, Part
+from pager.store import Batch
+from pager.stores import open_store
+from pager.stubs import handle_of
+
+CHAT = load("chat")
+HOUR, DAY = 3_600.0, 86_400.0
+BEGUN = 1_000_000.0
+LATER = BEGUN + 10 * HOUR
+TOOLS = [{"type": "function", "function": {"name": "read"}}]
+
+
+def text(name, lines=30):
+    """What a tool gave: lines that nobody writes by chance."""
+    return "\n".join(f"line {at} of {name} says that the harbour is closed" for at in range(lines))
+
+
+def user(said="go on"):
+    return {"role": "user", "content": said}
+
+
+def say(said):
+    return {"role": "assistant", "content": said}
+
+
+def call(call_id, tool="read", **arguments):
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    made = {"id": call_id, "type": "function", "function": function}
+    return {"role": "assistant", "content": None, "tool_calls": [made]}
+
+
+def result(call_id, content):
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def used(call_id, tool="read", name=""):
+    """A tool call with its result, a page."""
+    return [call(call_id, tool), result(call_id, text(name or call_id))]
+
+
+def growing(*steps):
+    """The histories of calls each of which adds these messages."""
+    histories = [[user("do it")]]
+    for step in steps:
+        histories.append(histories[-1] + step)
+    return histories[1:]
+
+
+def idle(calls, after=0):
+    return [[say(f"I think, number {at}."), user()] for at in range(after, after + calls)]
+
+
+class Log:
+    """A log that a real journal has written."""
+
+    def __init__(self, store=None):
+        self.store = store or open_store("memory", Path())
+
+    def played(self, *histories, key="one", harness="claude-cli/2.1.0 (external)", at=BEGUN, **more):
+        """Log a session: one call for each history, a second apart."""
+        asyncio.run(self._play(histories, {"x-session-id": key, "user-agent": harness}, at, more))
+        return self
+
+    async def _play(self, histories, headers, at, more):
+        journal = Journal(self.store, load, 100)
+        for number, history in enumerate(histories):
+            extra = {"tools": TOOLS} if not isinstance(history, dict) else {}
+            body = {"model": "m", "messages": history, **extra} if extra else history
+            request = CHAT.parse(json.dumps({**body, **more}).encode())
+            entry = await journal.receive(Incoming(CHAT, request, "local", headers, CHAT.path, "", at + number))
+            answer = Answer(text="Yes.")
+            journal.answered(entry, answer)
+            journal.answer(entry, answer, Outcome(200, b"{}", 1.0, 2.0, at + number), 0)
+        await journal.drain()
+
+    def learned(self, now=LATER):
+        return learn(self.store, load, now)
+
+    def harness(self, name="claude-cli", now=LATER):
+        return self.learned(now).experience.harnesses[name]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def log(request, tmp_path):
+    store = open_store(request.param, tmp_path)
+    yield Log(store)
+    store.close()
+
+
+def near(needed, *pages):
+    """What was seen of pages with these names, each with its age."""
+    sums = sum(expected(tokens_of(len(text(name).encode())), age) for name, age in pages)
+    return Seen(needed, pytest.approx(sums, abs=0.001))
+
+
+# Pages
+
+
+def test_pages_that_were_needed_again_stand_beside_how_many_usually_are(log):
+    quoting = [say("It was:\nline 7 of c1 says that the harbour is closed"), user()]
+    log.played(*growing(used("c1"), used("c2"), *idle(3), quoting, *idle(1, after=3)))
+    assert log.harness().results == {"read": near(QUOTED, ("c1", 6), ("c2", 5))}
+
+
+def test_a_page_that_was_asked_for_counts_in_full():
+    log = Log().played(*growing(used("c1"), *idle(3)), key="one")
+    (row,) = [row for row in log.store.events() if isinstance(row.event, CallReceived) and row.event.call == 4]
+    leg = msgspec.json.encode(Leg([], []))
+    asked = LegFinished(
+        0, 4, 1, 1, said=sha256(leg).hexdigest(), body="", size=0, pages=[handle_of(text("c1").encode())]
+    )
+    log.store.append(Batch(row.session, BEGUN + 4, [asked], {sha256(leg).digest(): leg})).result()
+    assert log.harness().results == {"read": near(1.0, ("c1", 3))}
+
+
+def test_the_answer_that_a_page_was_got_for_does_not_need_it_again():
+    quoting = [say("So:\nline 7 of c1 says that the harbour is closed"), user()]
+    log = Log().played(*growing(used("c1"), quoting, *idle(4)))
+    assert log.harness().results["read"].needed == 0.0
+
+
+def test_pages_in_their_grace_teach_nothing():
+    log = Log().played(*growing(used("c1"), *idle(1), used("c2"), *idle(2)))
+    assert log.harness().results == {"read": near(0.0, ("c1", 4))}
+    log = Log().played(*growing(used("c1"), *idle(2)))
+    assert log.harness().results == {}
+
+
+def test_tools_and_kinds_are_told_apart():
+    written = [call("c2", "write", content=text("w")), result("c2", "fine")]
+    log = Log().played(*growing(used("c1", "grep"), written, *idle(4)))
+    known = log.harness()
+    assert known.results == {"grep": near(0.0, ("c1", 5))}
+    assert known.arguments == {"write": near(0.0, ("w", 4))}
+
+
+def test_a_result_of_a_call_that_nobody_knows_is_of_no_tool():
+    log = Log().played(*growing([result("c1", text("c1"))], *idle(4)))
+    assert log.harness().results == {}
+
+
+def test_a_page_that_branches_share_counts_once_where_it_stayed_longest():
+    shared = growing(used("c1"), *idle(1))
+    first = [shared[-1] + step for step in ([say("a"), user("left")], [say("a"), user("left"), say("b"), user()])]
+    second, history = [], shared[-1]
+    for at in range(5):
+        history = [*history, say(f"right {at}"), user("on")]
+        second.append(history)
+    known = Log().played(*shared, *first, *second).harness()
+    assert known.results == {"read": near(0.0, ("c1", 6))}
+    assert known.lengths == (4, 7)
+
+
+def test_copies_that_were_paged_in_are_pages_of_no_tool():
+    content = text("copy")
+    function = {"name": "page_in", "arguments": "{}"}
+    asked = {"id": "h1", "type": "function", "function": function}
+    hidden = Leg(
+        [Part("text", msgspec.Raw(b'"I look."')), Part("call", msgspec.Raw(json.dumps(asked).encode()), True)],
+        [msgspec.Raw(json.dumps(result("h1", content)).encode())],
+    )
+    visible = call("c2", "look", query=text("query"))  # stands in the client's message, which the leg was cut out of
+    visible["content"] = "I look."
+    history = [user("do it"), *used("c1"), visible, result("c2", text("c2"))]
+    blobs, spoken = {}, msgspec.json.encode(hidden)
+
+    def blob(raw):
+        blobs[sha256(raw).digest()] = raw
+        return sha256(raw).hexdigest()
+
+    def received(number, items, keep):
+        messages = [blob(json.dumps(item).encode()) for item in items]
+        shared = {"dialect": "chat", "path": "/", "model": "m", "stream": False, "body": "", "size": 0}
+        return CallReceived(
+            branch=0,
+            call=number,
+            attempt=1,
+            **shared,
+            skeleton="",
+            cuts=[],
+            keep=keep,
+            messages=messages,
+            parent_branch=0 if keep else None,
+        )
+
+    def logged(*, issued):
+        events = [
+            SessionOpened("local", "k", "x-session-id", "claude-cli/2"),
+            BranchOpened(0, "root", "chat"),
+            received(1, history[:3], 0),
+            LegFinished(0, 1, 1, 1, said=blob(spoken), body="", size=0),
+            *([ToolCalled(0, 1, 1, 0, "look", "c2", blob(b"{}"), "")] if issued else []),
+            received(2, history[3:], 3),
+            *(received(number, [user()], number + 2) for number in range(3, 7)),
+        ]
+        log = Log()
+        log.store.append(Batch("s_1", BEGUN, events, blobs)).result()
+        known = log.harness()
+        return sorted(known.results), sorted(known.arguments)
+
+    assert logged(issued=True) == (["look", "read"], ["look"])
+    assert logged(issued=False) == (["look", "read"], [])
+
+
+# Branches
+
+
+def test_branches_count_by_their_calls_from_two_on():
+    log = Log().played(*growing(*idle(5)), key="one").played(*growing(*idle(3)), key="two")
+    log.played(*growing(*idle(1)), key="three")
+    assert log.harness().lengths == (3, 5)
+
+
+def test_side_requests_do_not_count():
+    side = [{"model": "m", "messages": [user("a title"), *idle(at)[-1]]} for at in (1, 2)]
+    known = Log().played(*growing(*idle(4)), *side).learned()
+    assert known.experience.harnesses["claude-cli"].lengths == (4,)
+
+
+def test_further_attempts_are_no_calls():
+    histories = growing(*idle(3))
+    assert Log().played(*histories, histories[-1]).harness().lengths == (3,)
+
+
+def test_a_branch_whose_opening_is_lost_does_not_count():
+    log = Log()
+    lost = [
+        CallReceived(0, number, 1, "chat", "/", "m", False, body="", size=0, skeleton="", cuts=[]) for number in (1, 2)
+    ]
+    events = [SessionOpened("local", "k", "x-session-id", "claude-cli/2"), *lost]
+    log.store.append(Batch("s_1", BEGUN, events)).result()
+    lesson = log.learned()
+    assert (lesson.experience, lesson.sessions, lesson.unread) == (SHIPPED, 1, ())
+
+
+# Sessions
+
+
+def test_a_session_counts_once_it_has_rested_for_an_hour():
+    log = Log().played(*growing(*idle(3)))
+    assert log.learned(BEGUN + HOUR + 1.9).experience == SHIPPED
+    assert log.learned(BEGUN + HOUR + 2.0).experience.harnesses["claude-cli"].lengths == (3,)
+
+
+def test_a_session_that_went_on_does_not_rest():
+    histories = growing(*idle(4))
+    log = Log().played(*histories[:2])
+    asyncio.run(log._play(histories[2:], {"x-session-id": "one", "user-agent": "claude-cli/2.1.0"}, BEGUN + HOUR, {}))
+    assert log.learned(BEGUN + 1.5 * HOUR).sessions == 0
+    assert log.harness().lengths == (4,)
+
+
+def test_sessions_of_long_ago_are_left_out():
+    log = Log().played(*growing(*idle(3)), key="old").played(*growing(*idle(5)), key="new", at=BEGUN + DAY)
+    assert log.harness(now=BEGUN + 90 * DAY).lengths == (3, 5)
+    assert log.harness(now=BEGUN + 90 * DAY + 3).lengths == (5,)
+    assert log.learned(BEGUN + 92 * DAY).experience == SHIPPED
+
+
+def test_only_the_newest_sessions_are_looked_at():
+    log = Log()
+    for at in range(3):
+        log.played(*growing(*idle(2 + at)), key=str(at))
+    lesson = learn(log.store, load, LATER, 2)
+    assert (lesson.sessions, lesson.experience.harnesses["claude-cli"].lengths) == (2, (3, 4))
+
+
+def test_versions_of_a_client_share_what_they_teach():
+    log = Log()
+    for at, harness in enumerate(["claude-cli/2.1.0 (x)", "claude-cli/2.2.0", "codex_cli_rs/0.1", ""]):
+        log.played(*growing(*idle(2 + at)), key=str(at), harness=harness)
+    known = log.learned().experience.harnesses
+    assert {name: one.lengths for name, one in known.items()} == {
+        "claude-cli": (2, 3),
+        "codex_cli_rs": (4,),
+        "": (5,),
+    }
+
+
+def test_a_session_goes_by_what_any_version_of_its_client_taught():
+    known = Experience({"claude-cli": Harness({"read": Seen(60.0, 20.0)}, {}, [30] * 20)})
+    assert known.usual("claude-cli/9.9", "read", argument=False) == 2.0
+    assert known.usual("claude", "read", argument=False) == 1.0
+    assert known.to_go("claude-cli/9.9", 10) == 20.0
+    assert known.to_go("other/1", 10) is None
+
+
+@pytest.mark.parametrize(
+    ("harness", "family"), [("claude-cli/2.1.0", "claude-cli"), ("pi", "pi"), ("", ""), ("x" * 99, "x" * 64)]
+)
+def test_the_family_of_a_client_is_its_name_without_a_version(harness, family):
+    assert family_of_harness(harness) == family
+    assert family_of_harness(family) == family
+
+
+# Size and order
+
+
+def test_the_same_log_teaches_the_same_wherever_it_is_kept(tmp_path):
+    stores = [open_store("memory", tmp_path), open_store("sqlite", tmp_path)]
+    lessons = []
+    for store in stores:
+        log = Log(store).played(*growing(used("c1"), *idle(4)), key="one")
+        log.played(*growing(used("c2", "grep"), used("c3"), *idle(4)), key="two")
+        lessons += [log.learned(), log.learned()]
+        store.close()
+    assert [lesson.experience.encode() for lesson in lessons] == [lessons[0].experience.encode()] * 4
+    assert len({lesson.experience.version for lesson in lessons}) == 1
+    assert decode(lessons[0].experience.encode()).encode() == lessons[0].experience.encode()
+
+
+def test_the_order_of_sessions_does_not_matter():
+    sessions = {str(at): growing(*(used(f"c{at}{n}", f"tool{n}") for n in range(at + 1)), *idle(4)) for at in range(4)}
+    forward, backward = Log(), Log()
+    for key, histories in sessions.items():
+        forward.played(*histories, key=key)
+    for key, histories in reversed(sessions.items()):
+        backward.played(*histories, key=key)
+    assert forward.learned().experience.version == backward.learned().experience.version
+
+
+def test_only_the_tools_with_most_pages_are_kept():
+    rare = [message for at in range(80) for message in used(f"c{at}", f"tool{at:02}")]
+    often = [message for at in range(3) for message in used(f"o{at}", "zoom")]
+    known = Log().played(*growing(rare + often, *idle(4))).harness()
+    assert sorted(known.results) == [*(f"tool{at:02}" for at in range(63)), "zoom"]
+
+
+def test_only_the_clients_with_most_sessions_are_kept():
+    log = Log()
+    for at in range(66):
+        log.played(*growing(*idle(2)), key=str(at), harness=f"client{at:02}")
+    log.played(*growing(*idle(3)), key="again", harness="client65")
+    known = log.learned().experience
+    assert sorted(known.harnesses) == [*(f"client{at:02}" for at in range(63)), "client65"]
+
+
+@given(st.lists(st.integers(2, 10_000)).map(sorted), st.integers(2, 40))
+def test_lengths_are_thinned_out_evenly(lengths, most):
+    kept = spread(lengths, most)
+    assert list(kept) == sorted(kept)
+    assert len(kept) == min(len(lengths), most)
+    assert kept[:1] == tuple(lengths[:1])
+    assert kept[-1:] == tuple(lengths[-1:])
+
+
+def test_an_even_list_stays_even_when_it_is_thinned_out():
+    assert spread(range(1, 101), 12) == tuple(range(1, 101, 9))
+
+
+# What can't be read
+
+
+def test_a_session_that_cant_be_folded_is_passed_over_and_told():
+    log = Log().played(*growing(used("c1"), *idle(4)))
+    missing = CallReceived(
+        0, 1, 1, "chat", "/", "m", False, body="", size=0, skeleton="", cuts=[], messages=["00" * 32]
+    )
+    opened = [SessionOpened("local", "k", "x-session-id", "claude-cli/2"), BranchOpened(0, "root", "chat")]
+    log.store.append(Batch("s_broken", BEGUN, [*opened, missing])).result()
+    nonsense = CallReceived(0, 1, 1, "chat", "/", "m", False, body="", size=0, skeleton="", cuts=[], messages=["?"])
+    log.store.append(Batch("s_nonsense", BEGUN, [*opened, nonsense])).result()
+    log.store.append(Batch("s_unknown", BEGUN, [opened[0], BranchOpened(0, "root", "morse")])).result()
+    lesson = log.learned()
+    assert lesson.sessions == 1
+    assert lesson.experience.harnesses["claude-cli"].results == {"read": near(0.0, ("c1", 4))}
+    assert [line.split(":")[0] for line in sorted(lesson.unread)] == ["s_broken", "s_nonsense", "s_unknown"]
+    assert "could not be read, and is left out: s_broken: the log refers to content 00" in told(lesson)
+
+
+# Keeping it
+
+
+def test_a_lesson_is_logged_once(log):
+    log.played(*growing(used("c1"), *idle(4)))
+    last = max(row.seq for row in log.store.events())
+    lesson = log.learned()
+    assert (lesson.sessions, lesson.upto) == (1, last)
+    assert keep(log.store, lesson, LATER)
+    assert not keep(log.store, log.learned(), LATER + 1)
+    (row,) = log.store.events(LOG)
+    version = lesson.experience.version
+    assert (row.at, row.event) == (LATER, Learned(version, 1, last))
+    assert newest(log.store.events(LOG)) == (version, LATER)
+    assert log.store.blob(bytes.fromhex(version)) == lesson.experience.encode()
+    assert log.store.check().problems == ()
+
+
+def test_what_changed_is_logged_anew():
+    log = Log().played(*growing(*idle(3)))
+    keep(log.store, log.learned(), LATER)
+    log.played(*growing(*idle(4)), key="two")
+    again = log.learned()
+    assert keep(log.store, again, LATER + DAY)
+    assert newest(log.store.events(LOG)) == (again.experience.version, LATER + DAY)
+
+
+def test_nothing_is_logged_where_nothing_was_learned():
+    log = Log()
+    assert not keep(log.store, log.learned(), LATER)
+    assert list(log.store.events()) == []
+    assert newest(log.store.events(LOG)) is None
+    assert told(log.learned()) == "there is nothing to learn yet: no session rests that says anything\n"

@@ -1,0 +1,238 @@
+"""Sessions of the log as they are played again."""
+
+import asyncio
+import json
+
+import pytest
+
+from instrumentation import logged
+from instrumentation.bill import tokens_in
+from instrumentation.prepared import Prepared
+from instrumentation.replay import Player
+from pager.arms import Arms, Rule
+from pager.dialects import load
+from pager.events import Bypassed, Repacked
+from pager.model import Answer, ToolUse, Usage
+from pager.models import in_force
+from pager.plugins import load_policy
+from pager.server.journal import Incoming, Journal, Outcome
+from pager.server.paging import Pager
+from pager.stores import open_store
+
+MODELS = in_force("anthropic", {})
+TOOLS = [{"type": "function", "function": {"name": "read"}}]
+CHAT = load("chat")
+
+
+def user(text="go on"):
+    return {"role": "user", "content": text}
+
+
+def says(text="I see."):
+    return {"role": "assistant", "content": text}
+
+
+def calls(call_id, **arguments):
+    function = {"name": "read", "arguments": json.dumps(arguments)}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+    }
+
+
+def result(call_id, content):
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def page(name):
+    return "\n".join(f"line {at} of the file {name} as it was read" for at in range(60))
+
+
+def answer_body(message, finish="stop"):
+    return json.dumps({"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": finish}]}).encode()
+
+
+class Proxy:
+    """A journal over a store, with a policy or none."""
+
+    def __init__(self, folder, policy=None):
+        self.store = open_store("memory", folder)
+        pager = Pager(Arms(Rule("test", policy)), MODELS, load, marks=False) if policy else None
+        self.journal = Journal(self.store, load, 10, pager)
+        self.at = 0.0
+
+    def call(
+        self, *messages, gap=10.0, says=None, usage=None, fails=False, raw=None, dialect=CHAT, headers=None, **more
+    ):
+        """One call, answered with this message; its session's id."""
+        self.at += gap
+        body = json.dumps({"model": "claude-opus-4-5", "messages": messages, "tools": TOOLS, **more}).encode()
+        return asyncio.run(self._play(dialect, body, says, usage, fails, raw, headers or {}))
+
+    async def _play(self, dialect, body, says, usage, fails, raw, headers):
+        known = {"x-session-id": "one", "user-agent": "some-cli/1 linux", **headers}
+        incoming = Incoming(dialect, dialect.parse(body), "local", known, dialect.path, "", self.at)
+        entry = await self.journal.receive(incoming)
+        message = says or {"role": "assistant", "content": "Yes."}
+        uses = [
+            ToolUse(at, one["id"], one["function"]["name"], one["function"]["arguments"])
+            for at, one in enumerate(message.get("tool_calls", ()))
+        ]
+        outcome = Outcome(500 if fails else 200, raw if raw is not None else answer_body(message), 1.0, 2.0, self.at)
+        if fails:
+            self.journal.failure(entry, "status", "busy", outcome)
+        else:
+            answer = Answer(text=message["content"] or "", calls=tuple(uses), usage=usage)
+            self.journal.answered(entry, answer)
+            self.journal.answer(entry, answer, outcome, 0)
+        await self.journal.drain()
+        return entry.session.id
+
+    def read(self):
+        (name,) = logged.names(self.store)
+        (recording,) = logged.load(self.store, name, load)
+        return recording
+
+
+@pytest.fixture
+def proxy(tmp_path):
+    return Proxy(tmp_path)
+
+
+def test_a_call_is_read_as_its_client_sent_it(proxy):
+    name = proxy.call(user("do it"), says=calls("c1", path="src/a.py"), usage=Usage(100, output=9), max_tokens=900)
+    proxy.call(user("do it"), calls("c1", path="src/a.py"), result("c1", "lines"))
+    recording = proxy.read()
+    first, second = recording.steps
+    assert (recording.name, recording.dialect, recording.harness) == (name, "chat", "some-cli/1")
+    assert [json.loads(raw) for raw in (*first.new, *second.new)] == [
+        user("do it"),
+        calls("c1", path="src/a.py"),
+        result("c1", "lines"),
+    ]
+    assert (first.said, first.output, first.reserve, first.tools) == ("\nsrc/a.py", 9, 900, frozenset({"read"}))
+    assert (second.keep, second.said, second.output, second.reserve) == (1, "Yes.", tokens_in(4), 0)
+    assert [(step.at, step.model, step.answered) for step in recording.steps] == [
+        (10.0, "claude-opus-4-5", True),
+        (20.0, "claude-opus-4-5", True),
+    ]
+
+
+def test_what_stands_outside_of_the_items_is_counted(proxy):
+    proxy.call(user("do it"))
+    body = json.dumps({"model": "claude-opus-4-5", "messages": [user("do it")], "tools": TOOLS}).encode()
+    assert proxy.read().steps[0].outside == len(body) - len(json.dumps(user("do it")))
+
+
+def test_a_streamed_answer_is_read(proxy):
+    chunk = {"id": "x", "choices": [{"index": 0, "delta": {"content": "Hello."}, "finish_reason": "stop"}]}
+    proxy.call(user(), raw=b"data: " + json.dumps(chunk).encode() + b"\n\ndata: [DONE]\n\n")
+    assert proxy.read().steps[0].said == "Hello."
+
+
+def test_an_answer_that_cant_be_read_said_nothing(proxy):
+    proxy.call(user(), raw=b'{"nothing": 1}')
+    assert proxy.read().steps[0].said == ""
+
+
+def test_calls_that_the_client_never_saw_were_not_said(proxy):
+    proxy.call(user(), raw=answer_body(calls("hidden", path="src/secret.py"), "tool_calls"))
+    assert "secret" not in proxy.read().steps[0].said
+
+
+def test_an_attempt_that_failed_is_not_answered(proxy):
+    proxy.call(user(), fails=True)
+    proxy.call(user())
+    assert [(step.attempt, step.answered, step.keep, step.new) for step in proxy.read().steps[1:]] == [(2, True, 1, ())]
+    assert not proxy.read().steps[0].answered
+
+
+def test_branches_come_with_their_forks(proxy):
+    proxy.call(user("a"))
+    proxy.call(user("a"), says(), user("b"))
+    proxy.call(user("a"), says(), user("c"))
+    proxy.call(user("else"))
+    found = [(step.branch, step.parent, step.fork_call, step.keep, len(step.new)) for step in proxy.read().steps]
+    assert found == [(0, None, 0, 0, 1), (0, None, 0, 1, 2), (1, 0, 1, 2, 1), (2, None, 0, 0, 1)]
+
+
+def test_a_request_that_can_carry_no_tool_is_marked(proxy):
+    proxy.call(user(), tool_choice={"type": "function", "function": {"name": "read"}})
+    assert proxy.read().steps[0].tools is None
+
+
+def test_a_call_that_had_to_go_out_in_full_is_marked(tmp_path):
+    proxy = Proxy(tmp_path, load_policy("keep_all"))
+    proxy.call(user(), headers={"x-pager-bypass": "1"})
+    assert any(isinstance(row.event, Bypassed) for row in proxy.store.events())
+    assert proxy.read().steps[0].tools is None
+
+
+def test_a_request_that_could_not_be_read_has_no_items(proxy):
+    body = b"no JSON at all"
+
+    async def play():
+        request = CHAT.parse(b'{"model": "m", "messages": []}')
+        opaque = type(request)(
+            **{
+                **{name: getattr(request, name) for name in request.__slots__},
+                "body": body,
+                "members": {},
+                "items": (),
+                "starts": (),
+                "separator": None,
+                "digests": (),
+            }
+        )
+        incoming = Incoming(CHAT, opaque, "local", {"x-session-id": "one"}, CHAT.path, "", 1.0, "not JSON")
+        await proxy.journal.receive(incoming)
+        await proxy.journal.drain()
+
+    asyncio.run(play())
+    (step,) = proxy.read().steps
+    assert (step.new, step.outside, step.tools, step.answered) == ((), len(body), None, False)
+
+
+def test_a_session_in_two_wire_formats_is_two_recordings(proxy):
+    proxy.call(user("a"))
+    proxy.call(user("a"), dialect=load("messages"), max_tokens=5)
+    (name,) = logged.names(proxy.store)
+    found = logged.load(proxy.store, name, load)
+    assert [(one.dialect, one.name, len(one.steps)) for one in found] == [
+        ("chat", f"{name} (chat)", 1),
+        ("messages", f"{name} (messages)", 1),
+    ]
+
+
+# ---- the law: played under the policy of then, a session is decided as it was
+
+
+def history(length):
+    """A session that reads files, one a call, and goes back to the first ones now and then."""
+    messages = [user("do it")]
+    for at in range(length):
+        messages += [
+            calls(f"c{at}", path=f"src/file_{at}.py"),
+            result(f"c{at}", page(f"number_{at % 7}") * (1 + at % 3)),
+        ]
+    return messages
+
+
+@pytest.mark.parametrize("policy", ["fifo_age", "lru", "cost_aware", "mask_recent"])
+def test_played_under_the_same_policy_a_session_is_decided_as_it_was(tmp_path, policy):
+    options = {"lru": {"capacity": 4_000}, "mask_recent": {"keep": 3}}.get(policy, {})
+    proxy = Proxy(tmp_path, load_policy(policy, options))
+    messages = history(40)
+    for at in range(40):
+        gap = 400.0 if at % 11 == 10 else 10.0
+        proxy.call(*messages[: 1 + 2 * at], says=messages[1 + 2 * at], gap=gap)
+    live = [row.event for row in proxy.store.events() if isinstance(row.event, Repacked)]
+    prepared = Prepared(proxy.read(), load("chat"))
+    player = Player(prepared, lambda _: load_policy(policy, options), MODELS)
+    player.play()
+    again = player.tally.repacked
+    assert live
+    assert [(one.branch, one.call, one.pages, one.tool) for one in again] == [
+        (one.branch, one.call, one.pages, one.tool) for one in live
+    ]

@@ -1,0 +1,340 @@
+"""Sessions played again under policies: what is evicted, asked for and charged."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from instrumentation import recordings
+from instrumentation.bill import Bill, Prompt, tokens_in
+from instrumentation.comparison import Conditions, Contender, compare
+from instrumentation.prepared import Prepared
+from instrumentation.replay import Player
+from instrumentation.steps import Recording, Step
+from pager.dialects import load
+from pager.models import in_force
+from pager.page_in import definition
+from pager.policy import Decision
+from pager.stubs import HANDLE, handle_of
+
+MODELS = in_force("anthropic", {})
+OUTSIDE = 1_000
+
+
+class Greedy:
+    """Evicts all that it may."""
+
+    def choose(self, view):
+        return Decision(tuple(page.handle for page in view.pages if page.evictable), reason="all goes")
+
+
+class Once:
+    """Evicts all that it may, one time."""
+
+    done = False
+
+    def choose(self, view):
+        gone = tuple(page.handle for page in view.pages if page.evictable and not self.done)
+        self.done = self.done or bool(gone)
+        return Decision(gone, reason="once")
+
+
+class Never:
+    def choose(self, view):
+        return Decision(reason="nothing goes")
+
+
+class Wrong:
+    def choose(self, view):
+        return Decision(("pg_0000000000000000",), reason="made up")
+
+
+class Chat:
+    """Items of Chat Completions."""
+
+    name = "chat"
+
+    def user(self, text):
+        return {"role": "user", "content": text}
+
+    def says(self, text):
+        return {"role": "assistant", "content": text}
+
+    def calls(self, call_id, **arguments):
+        function = {"name": "read", "arguments": json.dumps(arguments)}
+        call = {"id": call_id, "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    def result(self, call_id, content):
+        return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+class Messages(Chat):
+    name = "messages"
+
+    def calls(self, call_id, **arguments):
+        block = {"type": "tool_use", "id": call_id, "name": "read", "input": arguments}
+        return {"role": "assistant", "content": [block]}
+
+    def result(self, call_id, content):
+        return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": content}]}
+
+
+class Responses(Chat):
+    name = "responses"
+
+    def calls(self, call_id, **arguments):
+        return {"type": "function_call", "call_id": call_id, "name": "read", "arguments": json.dumps(arguments)}
+
+    def result(self, call_id, content):
+        return {"type": "function_call_output", "call_id": call_id, "output": content}
+
+
+CHAT = Chat()
+
+
+def page(name, lines=60):
+    return "\n".join(f"line {at} of the file {name} as it was read" for at in range(lines))
+
+
+A, B = page("alpha"), page("beta")
+QUOTE = "line 17 of the file alpha as it was read"
+OTHER = "line 42 of the file alpha as it was read"
+
+
+def handle(text):
+    return handle_of(text.encode())
+
+
+def session(*said, wire=CHAT, gap=10.0, first=A, more=(), **members):
+    """A session whose first call reads a page; each later call repeats all and says one more thing."""
+    start = [wire.user("do it"), wire.calls("c1", path="src/a.py"), wire.result("c1", first), *more]
+    steps, length = [], 0
+    for number, words in enumerate(said):
+        new = start if not number else [wire.says(said[number - 1]), wire.user("go on")]
+        raws = tuple(json.dumps(one).encode() for one in new)
+        steps.append(Step(number * gap, length, raws, OUTSIDE, words, tokens_in(len(words)), **members))
+        length += len(raws)
+    return Recording("s", wire.name, steps)
+
+
+def played(recording, policy=None, models=MODELS):
+    prepared = Prepared(recording, load(recording.dialect))
+    player = Player(prepared, lambda _: policy or Greedy(), models)
+    player.play()
+    player.prepared = prepared
+    return player
+
+
+def test_a_policy_that_keeps_all_costs_what_doing_nothing_costs():
+    player = played(session("a", "b", "c", "d"), Never())
+    assert player.bill.charged == player.prepared.unpaged(MODELS)
+    assert player.outcome("never").repacks == 0
+
+
+def test_a_prompt_is_what_stands_outside_and_each_item():
+    recording = session("a", "b")
+    before = Prepared(recording, load("chat")).unpaged(MODELS)
+    sizes = [tokens_in(len(raw)) for step in recording.steps for raw in step.new]
+    first, second = tokens_in(OUTSIDE) + sum(sizes[:3]), tokens_in(OUTSIDE) + sum(sizes)
+    assert (before.input, before.cached, before.peak) == (first + second, first, second)
+
+
+def test_pages_go_when_the_rules_allow_it_and_the_tool_comes():
+    player = played(session("a", "b", "c", "d"))
+    (repacked,) = player.tally.repacked
+    assert (repacked.branch, repacked.call, repacked.tool, repacked.warm) == (0, 3, "page_in", True)
+    assert [one.page for one in repacked.pages] == [handle(A)]
+    assert HANDLE.findall(repacked.pages[0].stub) == [handle(A)]
+
+
+def test_stubs_and_the_tool_are_charged():
+    player = played(session("a", "b", "c"))
+    recording = session("a", "b", "c")
+    raws = [raw for step in recording.steps for raw in step.new]
+    stub = player.tally.repacked[0].pages[0].stub
+    raws[2] = raws[2].replace(json.dumps(A).encode(), json.dumps(stub).encode())
+    bill = Bill(MODELS.prices(""))
+    for length, step in zip((3, 5), recording.steps, strict=False):
+        items = [raw for one in recording.steps for raw in one.new][:length]
+        bill.charge(
+            Prompt.of([b"head", *items], [tokens_in(OUTSIDE), *(tokens_in(len(raw)) for raw in items)]), step.at, 1
+        )
+    head = tokens_in(OUTSIDE + len(definition("chat")))
+    bill.charge(Prompt.of([b"tool", *raws], [head, *(tokens_in(len(raw)) for raw in raws)]), 20.0, 1)
+    assert player.bill.charged == bill.charged
+
+
+@pytest.mark.parametrize("wire", [Chat(), Messages(), Responses()], ids=lambda wire: wire.name)
+def test_an_answer_that_repeats_an_evicted_page_asks_for_it_first(wire):
+    player = played(session("a", "b", "c", f"See:\n{QUOTE}", "e", wire=wire), Once())
+    outcome = player.outcome("greedy")
+    assert (outcome.page_ins, outcome.faults, outcome.repacks) == (1, 1, 1)
+    assert outcome.charged.requests == 6
+    assert 0 < outcome.asking < outcome.charged.cost
+
+
+def test_what_was_asked_for_stays_in_the_prompt():
+    said = ["a", "b", "c", f"See:\n{QUOTE}", "e", f"And:\n{OTHER}", "f"]
+    player = played(session(*said), Once())
+    assert player.tally.page_ins == 1
+    table = player._session.tables[0]
+    assert [page.handle for page in table.pages if page.stub] == [handle(A)]
+    assert sum(A in (slot.raw or b"").decode().replace("\\n", "\n") for slot in table.slots) == 1
+
+
+def test_between_repacks_each_prompt_extends_the_one_before():
+    said = ["a", "b", "c", f"See:\n{QUOTE}", "e", "f", "g"]
+    player = played(session(*said), Once())
+    # From the repack on, everything that a request repeats is read: written are the repack's prompt and what is new.
+    before = played(session("a", "b"), Never()).bill.charged
+    after = player.bill.charged
+    uncached = after.input - after.cached - (before.input - before.cached)
+    final = player._sent[0].prompt.tokens
+    assert uncached == final
+
+
+def test_a_page_that_was_brought_back_and_went_again_is_asked_for_again():
+    said = ["a", "b", "c", f"See:\n{QUOTE}", *"efghijklmnopqrs", f"And:\n{OTHER}"]
+    player = played(session(*said))
+    assert (player.tally.page_ins, len(player.tally.repacked)) == (2, 2)
+
+
+def test_what_the_model_has_said_itself_is_not_asked_for():
+    said = ["a", f"See:\n{QUOTE}", "c", f"Again:\n{QUOTE}"]
+    assert played(session(*said)).tally.page_ins == 0
+
+
+def test_what_a_stub_tells_is_not_asked_for():
+    stub = played(session("a", "b", "c", "d")).tally.repacked[0].pages[0].stub
+    assert "src/a.py" in stub
+    shown = A + "\nsrc/a.py_of_old"
+    player = played(session("a", "b", "c", "It is src/a.py_of_old", first=shown))
+    assert player.tally.page_ins == 1
+    assert played(session("a", "b", "c", "It is in src/a.py", first=A + "\nsrc/a.py")).tally.page_ins == 0
+
+
+def test_pages_that_do_not_fit_one_answer_are_asked_for_in_rounds():
+    both = f"See:\n{QUOTE}\n{QUOTE.replace('alpha', 'beta')}"
+    more = [CHAT.calls("c2", path="src/b.py"), CHAT.result("c2", B)]
+    narrow = in_force("anthropic", {"narrow": {"window": 2_600, "output_limit": 100}})
+    player = played(session("a", "b", "c", both, more=more, model="narrow"), Once(), narrow)
+    assert [one.cause for one in player.tally.repacked] == ["policy"]
+    assert (player.tally.page_ins, player.tally.faults) == (2, 3)
+
+
+def test_where_no_tool_can_be_added_nothing_goes():
+    player = played(session("a", "b", "c", "d", tools=None))
+    assert (player.tally.repacked, player.bill.charged) == ([], player.prepared.unpaged(MODELS))
+
+
+def test_the_added_tool_takes_another_name_than_the_clients_tools():
+    recording = session("a", "b", "c", "d", tools=frozenset({"read", "page_in"}))
+    assert [one.tool for one in played(recording).tally.repacked] == ["page_in_2"]
+
+
+def test_a_client_that_takes_the_tools_name_makes_it_change():
+    recording = session("a", "b", "c", "d")
+    steps = [*recording.steps[:3], recording.steps[3]._replace(tools=frozenset({"page_in"}))]
+    repacked = played(Recording("s", "chat", steps)).tally.repacked
+    assert [(one.call, one.cause, one.tool) for one in repacked] == [
+        (3, "policy", "page_in"),
+        (4, "client", "page_in_2"),
+    ]
+
+
+def test_a_decision_that_breaks_a_rule_is_counted_and_not_carried_out():
+    outcome = played(session("a", "b", "c"), Wrong()).outcome("wrong")
+    assert (outcome.rejected, outcome.repacks) == (3, 0)
+
+
+def test_a_call_that_brought_no_answer_is_planned_but_not_charged():
+    recording = session("a", "b", "c", "d")
+    steps = [step._replace(answered=step.at != 20.0) for step in recording.steps]
+    again = steps[2]._replace(at=25.0, keep=7, new=(), attempt=2, answered=True)
+    player = played(Recording("s", "chat", [*steps[:3], again, steps[3]]))
+    assert [(one.call, one.attempt) for one in player.tally.repacked] == [(3, 1)]
+    assert player.bill.charged.requests == player.prepared.unpaged(MODELS).requests == 4
+
+
+def test_a_request_that_could_not_be_read_is_charged_whole():
+    player = played(Recording("s", "chat", [Step(0.0, 0, (), 2_700, output=3)]))
+    assert (player.bill.charged.input, player.bill.charged.output) == (1_000, 3)
+
+
+def test_a_branch_that_forks_knows_what_its_parent_evicted():
+    recording = session("a", "b", "c", "d")
+    other = (json.dumps(CHAT.user("else")).encode(),)
+    fork = Step(50.0, 7, other, OUTSIDE, f"See:\n{QUOTE}", 5, branch=1, parent=0, fork_call=3)
+    player = played(Recording("s", "chat", [*recording.steps, fork]))
+    assert (len(player.tally.repacked), player.tally.page_ins) == (1, 1)
+    assert player._session.tables[1].call == 4
+
+
+def test_policies_may_differ_by_branch():
+    recording = session("a", "b", "c", "d")
+    prepared = Prepared(recording, load("chat"))
+    asked = []
+    Player(prepared, lambda branch: asked.append(branch) or Never(), MODELS).play()
+    assert asked == [0, 0, 0, 0]
+
+
+# ---- the window
+
+
+SMALL = in_force("anthropic", {"small": {"window": 3_000, "output_limit": 100}})
+
+
+def test_a_prompt_that_outgrows_the_window_is_rescued():
+    large = page("gamma", 200)
+    player = played(session("a", "b", "c", "d", first=large, model="small"), Never(), SMALL)
+    first = player.tally.repacked[0]
+    assert (first.call, first.cause, [one.page for one in first.pages]) == (1, "rescue", [handle(large)])
+    assert player.bill.charged.peak < player.prepared.unpaged(SMALL).peak
+
+
+def test_a_new_result_that_had_to_go_is_asked_for():
+    large = page("gamma", 200)
+    player = played(session("a", "b", first=large, model="small"), Never(), SMALL)
+    assert player.tally.page_ins == 1
+
+
+def test_what_does_not_fit_even_then_goes_out_all_the_same():
+    steps = [Step(0.0, 0, (json.dumps(CHAT.user("x" * 9_000)).encode(),), 10, "a", model="small")]
+    player = played(Recording("s", "chat", steps), Never(), SMALL)
+    assert (player.tally.repacked, player.bill.charged.requests) == ([], 1)
+
+
+def test_a_rescue_without_a_tool_is_made_good_when_one_can_be_added():
+    large = page("gamma", 200)
+    recording = session("a", "b", first=large, model="small")
+    steps = [recording.steps[0]._replace(tools=None), recording.steps[1]]
+    repacked = played(Recording("s", "chat", steps), Never(), SMALL).tally.repacked
+    assert [(one.call, one.cause, one.tool) for one in repacked] == [(1, "rescue", ""), (2, "rescue", "page_in")]
+
+
+# ---- recorded sessions
+
+TRACES = Path(os.environ.get("CTXPAGER_RECORDINGS", "")) / "traces" / "pi-mono"
+
+
+@pytest.mark.recorded
+@pytest.mark.skipif(not os.environ.get("CTXPAGER_RECORDINGS"), reason="CTXPAGER_RECORDINGS is not set")
+def test_recorded_sessions_cost_the_same_under_keep_all_and_less_under_cost_aware():
+    paths = recordings.files(TRACES)
+    contenders = [Contender("keep_all"), Contender("cost_aware")]
+    comparison = compare(paths, contenders, Conditions("anthropic"))
+    nothing, paged = comparison.rows()
+    assert nothing.cost_change == 0.0
+    assert paged.cost_change < -0.1
+    assert paged.worse == 0
+
+
+@pytest.mark.recorded
+@pytest.mark.skipif(not os.environ.get("CTXPAGER_RECORDINGS"), reason="CTXPAGER_RECORDINGS is not set")
+def test_a_policy_that_never_evicts_costs_what_doing_nothing_costs_on_recorded_sessions():
+    recording = recordings.load(recordings.files(TRACES)[0])
+    roomy = in_force("anthropic", {recording.steps[0].model: {"window": 10_000_000}})
+    player = played(recording, Never(), roomy)
+    assert player.bill.charged == player.prepared.unpaged(roomy)
