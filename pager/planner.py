@@ -146,6 +146,8 @@ def _pinned(table: Table, terms: Terms) -> "Flags":
 def propose(policy: Policy, table: Table, outside: int, terms: Terms) -> Plan:
     """What the policy wants to go, if the rules allow it."""
     seen = view(table, outside, terms)
+    if not columns(seen.pages).evictable.any():
+        return Plan(reason="no page may go")
     decision = policy.choose(seen)
     if not decision.evict:
         return Plan(reason=decision.reason)

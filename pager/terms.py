@@ -47,8 +47,9 @@ def terms_of(
     reserve = min(_asked_for(request) or min(model.output_limit or RESERVE, RESERVE), window // 2)
     prices = models.prices(request.model)
     if models.fixed is None:
-        asked = (marks and request.dialect == MARKED) or b'"cache_control"' in request.body
-        served = cache.serves(marked=asked) or table.evidence.held > 0
+        served = cache.serves(marked=marks and request.dialect == MARKED) or table.evidence.held > 0
+        if not served:  # looked for only here, as it takes a while in a long body
+            served = cache.serves(marked=b'"cache_control"' in request.body)
         prices = table.evidence.believed(prices if served else uncached(prices))
     bound = planner.binds_thinking(request.model)
     return Terms(prices, window, reserve, bound, cache.minimum, known, harness, grace)

@@ -152,6 +152,16 @@ def played(policy=None, name="chat", **more):
     return talk
 
 
+ANOTHER = (*START, *ON * 2, call("c2", path="src/b.py"), result("c2", A.replace("alpha", "beta")))
+
+
+def with_another_page(talk):
+    """The talk at the call before the one in which a second page may go."""
+    talk.send(body(*ANOTHER))
+    talk.send(body(*ANOTHER, *ON))
+    return talk
+
+
 def raw(value):
     return msgspec.Raw(json.dumps(value).encode())
 
@@ -341,10 +351,10 @@ def test_the_tool_gets_another_name_where_the_client_has_one_of_its_name():
 
 @pytest.mark.parametrize("rejected", [False, True])
 def test_the_tool_is_renamed_when_the_client_gets_one_of_its_name(rejected):
-    talk = played()
+    talk = with_another_page(played())
     rule = Rule("test", Fixed(Decision(("pg_unknown",) if rejected else ())))
     talk.pager = Pager(Arms(rule), MODELS, load, marks=False)
-    talk.send(body(*START, *ON * 3, offered=("read", "page_in")))
+    talk.send(body(*ANOTHER, *ON * 2, offered=("read", "page_in")))
     *others, event = talk.events
     assert (event.cause, event.tool, event.pages) == ("client", "page_in_2", [])
     assert [other.reason for other in others] == (["decision_rejected"] if rejected else [])
@@ -366,11 +376,18 @@ def test_a_decision_that_breaks_a_rule_is_logged_and_changes_nothing(wanted, cap
     assert not talk.paged.outgoing.changed
 
 
-def test_after_a_rejected_decision_the_prompt_is_what_it_was():
+def test_a_policy_is_asked_only_when_something_may_go():
     talk = played()
+    talk.pager = Pager(Arms(Rule("test", Broken())), MODELS, load, marks=False)
+    talk.send(body(*START, *ON * 3))
+    assert (talk.events, talk.paged.full) == ([], False)
+
+
+def test_after_a_rejected_decision_the_prompt_is_what_it_was():
+    talk = with_another_page(played())
     before = talk.paged.outgoing.body()
     talk.pager = Pager(Arms(Rule("test", Fixed(Decision(("rubbish",))))), MODELS, load, marks=False)
-    talk.send(body(*START, *ON * 3))
+    talk.send(body(*ANOTHER, *ON * 2))
     assert [event.reason for event in talk.events] == ["decision_rejected"]
     assert talk.paged.outgoing.body().startswith(before[: before.rindex(b"]")])
 
