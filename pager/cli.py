@@ -19,7 +19,9 @@ REPLAY = "play recorded sessions under policies, and say what each would have co
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
     parser = _parser()
-    options = parser.parse_args(argv)
+    options, options.rest = parser.parse_known_args(argv)
+    if options.rest and options.run is not _demo:
+        parser.error(f"unrecognized arguments: {' '.join(options.rest)}")
     try:
         status: int = options.run(options)
     except PagerError as error:
@@ -49,7 +51,6 @@ def _parser() -> argparse.ArgumentParser:
     _add_explain(commands.add_parser("explain", help=EXPLAIN, description=EXPLAIN))
     _add_experiment(commands.add_parser("experiment", help=EXPERIMENT, description=EXPERIMENT))
     demo = commands.add_parser("demo", help="play a sample session through the proxy", add_help=False)
-    demo.add_argument("rest", nargs=argparse.REMAINDER)
     demo.set_defaults(run=_demo)
     return parser
 

@@ -95,3 +95,17 @@ def test_the_version_is_the_distributions(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--version"])
     assert json.dumps(capsys.readouterr().out.split()).count("ctxpager") == 1
+
+
+def test_the_demo_takes_its_own_arguments(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["demo", "--help"])
+    assert ended.value.code == 0
+    assert "--data-dir" in capsys.readouterr().out
+
+
+def test_what_no_command_knows_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["config", "--data-dire", "x"])
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --data-dire x" in capsys.readouterr().err
