@@ -4,7 +4,6 @@ Whatever policy was in force then, the calls are the client's own, so that they 
 answers are those that were given then; what a model was shown only by paging it in, it had asked for.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -18,12 +17,11 @@ from pager.model import Answer, Request
 from pager.quotes import said
 from pager.splice import Carrier
 from pager.store import Store, Stored
+from pager.terms import asked_for, carrier_of
 
-LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 IN_FULL = frozenset({"asked", "cannot_carry"})
 """Why a call went out in full, as the log says it, whatever the policy."""
 
-_WHOLE = re.compile(rb"\d{1,9}")
 Spot = tuple[int, int, int]
 
 
@@ -112,7 +110,7 @@ class _Reader:
             model=call.model,
             attempt=call.attempt,
             tools=_offered(dialect, request) if (call.branch, call.call) not in self.facts.in_full else None,
-            reserve=_reserve(request),
+            reserve=asked_for(request) if request is not None else 0,
             answered=answer is not None and answer.status < 400 and not answer.error,
         )
 
@@ -152,14 +150,5 @@ def _read(dialect: Dialect, body: bytes) -> Answer:
 
 
 def _offered(dialect: Dialect, request: Request | None) -> frozenset[str] | None:
-    carrier = dialect.carrier(request) if request is not None and request.items else ""
+    carrier = carrier_of(dialect, request) if request is not None and request.items else ""
     return carrier.names if isinstance(carrier, Carrier) else None
-
-
-def _reserve(request: Request | None) -> int:
-    """The tokens that the client leaves for the answer; 0 if it does not say."""
-    for name in LIMITS:
-        span = request.members.get(name) if request is not None else None
-        if request is not None and span is not None and _WHOLE.fullmatch(request.body, span.start, span.end):
-            return int(request.body[span.start : span.end])
-    return 0

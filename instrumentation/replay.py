@@ -19,25 +19,20 @@ from instrumentation.prepared import Call, Prepared
 from pager import planner, sessions
 from pager.dialects import load as load_dialect
 from pager.events import LegFinished, Repacked, Tokens
-from pager.eviction import Stubs, text_at
-from pager.exchange import ROUNDS
+from pager.eviction import Stubs, carry_out, text_at
+from pager.exchange import ROUNDS, SMALLEST_REPLY
 from pager.lineage import Session
 from pager.models import Table as Models
 from pager.page import BYTES_A_TOKEN as PLANNED
 from pager.page import Page, tokens_of
-from pager.page_in import NAME, definition, name_for
+from pager.page_in import definition
 from pager.planner import ROOM, Plan, Terms
 from pager.policy import ASKING, Policy
 from pager.sites import stubbed
 from pager.stubs import handle_of
 from pager.table import Slot, Table
 from pager.tables import Tables
-
-RESERVE = 16_000
-"""Tokens left for the answer where neither the client nor the table of models says how many."""
-
-SMALLEST_REPLY = 4_000
-"""Characters of pages that the model gets in any case."""
+from pager.terms import reserve_of
 
 PolicyOf = Callable[[int], Policy]
 """The policy of a branch: the same for all, or one that knows the branch's future."""
@@ -169,7 +164,7 @@ class Player:
         return Terms(
             prices if models.fixed else table.evidence.believed(prices),
             model.window,
-            min(step.reserve or min(model.output_limit or RESERVE, RESERVE), model.window // 2),
+            reserve_of(model, step.reserve, model.window),
             planner.binds_thinking(step.model),
             cacheable=models.cache(step.model).minimum,
             harness=self._prepared.recording.harness,
@@ -192,33 +187,14 @@ class Player:
         policy = self._policy_of(turn.call.step.branch)
         plan = planner.propose(policy, table, turn.call.step.outside, turn.terms)
         self.tally.rejected += bool(plan.rejected)
-        if plan.pages:
+        plan = plan if plan.pages else planner.unasked(table, names)
+        if plan.cause:
             self._repack(turn, plan)
-        elif table.tool and table.tool in names:
-            self._repack(turn, Plan("client", "the client now has a tool of the added tool's name"))
-        elif table.changed and not table.tool:
-            self._repack(turn, Plan("rescue", "a call that could not carry the tool was evicted before"))
 
     def _repack(self, turn: _Turn, plan: Plan) -> None:
         table, step = turn.table, turn.call.step
-        tool = table.tool
-        if step.tools is not None and (not tool or tool in step.tools):
-            tool = name_for(step.tools)
-        gone = [table.evicted(page, self._stub(table, page, tool or NAME)) for page in plan.pages]
-        repacked = Repacked(
-            branch=step.branch,
-            call=turn.call.number,
-            attempt=step.attempt,
-            cause=plan.cause,
-            reason=plan.reason,
-            tool="" if tool == table.tool else tool,
-            warm=plan.warm,
-            pages=gone,
-            saved=plan.saved,
-            rewritten=plan.rewritten,
-            price=plan.price,
-        )
-        sessions.repack(table, repacked)
+        where = (step.branch, turn.call.number, step.attempt)
+        repacked = carry_out(plan, table, where, step.tools, partial(self._stub, table))
         self.tally.repacked.append(repacked)
         sent = self._sent[step.branch]
         sent.changed_from = min([sent.changed_from, *(page.slot for page in plan.pages)])

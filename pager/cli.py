@@ -19,9 +19,10 @@ REPLAY = "play recorded sessions under policies, and say what each would have co
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
     parser = _parser()
-    options, options.rest = parser.parse_known_args(argv)
-    if options.rest and options.run is not _demo:
-        parser.error(f"unrecognized arguments: {' '.join(options.rest)}")
+    options, rest = parser.parse_known_args(argv)
+    if rest and options.run is not _demo:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.rest = rest
     try:
         status: int = options.run(options)
     except PagerError as error:

@@ -1,7 +1,13 @@
-"""Makes the stub that stands for a page from the page's own content."""
+"""Carries out what was planned: stubs made from the pages' own content, and the event that repeats it."""
 
+from collections.abc import Callable, Collection
+
+from pager import sessions
 from pager.dialect import Dialect
+from pager.events import Repacked
 from pager.page import Page, stub_limit
+from pager.page_in import NAME, name_for
+from pager.planner import Plan
 from pager.stubs import Subject, make_stub
 from pager.table import Table
 from pager.tokens import O200K, Counter
@@ -22,6 +28,38 @@ class Stubs:
 
     def _count(self, text: str) -> int:
         return self._counter.count(text, O200K)
+
+
+def carry_out(
+    plan: Plan,
+    table: Table,
+    where: tuple[int, int, int],
+    names: Collection[str] | None,
+    stub: Callable[[Page, str], str],
+    policy: str = "",
+) -> Repacked:
+    """Let the pages of a plan go, as the event says that is to be logged.
+
+    ``where`` is the branch, call and attempt; ``names`` are those of the client's tools, None where none can be added;
+    ``stub`` gives the stub of a page, by the name of the tool that brings it back.
+    """
+    tool = table.tool
+    if names is not None and (not tool or tool in names):
+        tool = name_for(names)
+    repacked = Repacked(
+        *where,
+        cause=plan.cause,
+        reason=plan.reason,
+        policy=policy,
+        tool="" if tool == table.tool else tool,
+        warm=plan.warm,
+        pages=[table.evicted(page, stub(page, tool or NAME)) for page in plan.pages],
+        saved=plan.saved,
+        rewritten=plan.rewritten,
+        price=plan.price,
+    )
+    sessions.repack(table, repacked)
+    return repacked
 
 
 def text_at(dialect: Dialect, raw: bytes, key: str) -> str | None:

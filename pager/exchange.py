@@ -18,6 +18,9 @@ ROUNDS = 4
 LAST = "\n(This was the last page_in for this answer: go on with what you have.)"
 NO_MORE = "No more pages can be had for this answer. Write the answer now, with what you have."
 NO_ROOM = "There is no room left beside the pages above. Ask for this one in another call, or for a part of it."
+SMALLEST_REPLY = 4_000
+"""Characters of pages that the model gets in any case, however full its window is."""
+
 REMINDERS = 2
 """Further legs in which the model is only told that there is no more."""
 

@@ -6,6 +6,7 @@ even those that the rules protect.
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -156,6 +157,15 @@ def propose(policy: Policy, table: Table, outside: int, terms: Terms) -> Plan:
         return Plan(reason=decision.reason, rejected=broken)
     chosen = sorted((table.known[name] for name in decision.evict), key=lambda page: page.row)
     return _priced("policy", decision.reason, chosen, table, seen)
+
+
+def unasked(table: Table, names: Collection[str]) -> Plan:
+    """What must change though no policy wants it, in a request whose client has tools of these names."""
+    if table.tool and table.tool in names:
+        return Plan("client", "the client now has a tool of the added tool's name")
+    if table.changed and not table.tool:
+        return Plan("rescue", "a call that could not carry the tool was evicted before")
+    return Plan()
 
 
 def rescue(table: Table, outside: int, terms: Terms, excess: int) -> Plan:

@@ -7,6 +7,7 @@ from pager.caches import uncached
 from pager.dialect import Dialect
 from pager.experience import Experience
 from pager.model import Request
+from pager.models import Model
 from pager.models import Table as Models
 from pager.page import GRACE
 from pager.planner import Terms
@@ -44,7 +45,7 @@ def terms_of(
     """
     model, cache = models.find(request.model), models.cache(request.model)
     window = window or model.window
-    reserve = min(_asked_for(request) or min(model.output_limit or RESERVE, RESERVE), window // 2)
+    reserve = reserve_of(model, asked_for(request), window)
     prices = models.prices(request.model)
     if models.fixed is None:
         served = cache.serves(marked=marks and request.dialect == MARKED) or table.evidence.held > 0
@@ -53,6 +54,11 @@ def terms_of(
         prices = table.evidence.believed(prices if served else uncached(prices))
     bound = planner.binds_thinking(request.model)
     return Terms(prices, window, reserve, bound, cache.minimum, known, harness, grace)
+
+
+def reserve_of(model: Model, asked: int, window: int) -> int:
+    """The tokens that are left for the answer, of which the client asks for so many, or for 0 if it does not say."""
+    return min(asked or min(model.output_limit or RESERVE, RESERVE), window // 2)
 
 
 def carrier_of(dialect: Dialect, request: Request) -> Carrier | str:
@@ -68,7 +74,7 @@ def _summary(request: Request) -> str:
     return "a summary is asked for" if _TEXT_ONLY.search(request.items[-1]) else ""
 
 
-def _asked_for(request: Request) -> int:
+def asked_for(request: Request) -> int:
     """The tokens that the client leaves for the answer; 0 if it does not say."""
     for name in LIMITS:
         span = request.members.get(name)

@@ -45,7 +45,6 @@ LOOKED_INTO = REFUSALS | {500}
 SURELY = 1.15  # by how much our own count of a prompt must be over the window before it is believed
 LEAST = (0.15, 0.5)  # the share of a prompt that goes at least when it is refused for the first and the second time
 BEAT = 10.0  # seconds without a byte after which a stream gets a heartbeat
-SMALLEST_REPLY = 4_000  # characters of pages that the model gets in any case
 LARGEST_BODY = 64 << 20
 _T = TypeVar("_T")
 log = logging.getLogger("ctxpager")
@@ -299,7 +298,7 @@ class Legs:
         """How many characters of pages still fit the model's window."""
         terms = self._paged.terms
         used = tokens_of(self._outgoing.size)
-        return max(SMALLEST_REPLY, round((terms.window - terms.reserve - used) * BYTES_A_TOKEN * ROOM))
+        return max(rules.SMALLEST_REPLY, round((terms.window - terms.reserve - used) * BYTES_A_TOKEN * ROOM))
 
     async def _refused(self, response: aiohttp.ClientResponse) -> bool:
         """What to do with a request that the provider does not accept; whether another one goes out."""

@@ -7,19 +7,19 @@ repeat: every change is an event that goes into the log with it.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from pager import experience, planner, sessions
 from pager.arms import Arms, Rule
 from pager.dialect import Dialect
 from pager.events import Bypassed, Event, Repacked
-from pager.eviction import Stubs, text_at
+from pager.eviction import Stubs, carry_out, text_at
 from pager.experience import SHIPPED, Experience
 from pager.lineage import Placement, Session
 from pager.model import Request
 from pager.models import Table as Models
 from pager.page import GRACE, Page
-from pager.page_in import NAME, name_for
 from pager.planner import Plan, Terms
 from pager.render import Outgoing, marked, render
 from pager.splice import Carrier
@@ -175,36 +175,17 @@ class Pager:
         if plan.rejected:
             log.warning("the policy's decision was rejected: %s", plan.rejected)
             paged.events.append(Bypassed("decision_rejected", plan.rejected, where[0], where[1]))
-        if plan.pages:
+        plan = plan if plan.pages else planner.unasked(table, carrier.names)
+        if plan.cause:
             self._repack(paged, where, plan)
-        elif table.tool and table.tool in carrier.names:
-            self._repack(paged, where, Plan("client", "the client now has a tool of the added tool's name"))
-        elif table.changed and not table.tool:
-            self._repack(paged, where, Plan("rescue", "a call that could not carry the tool was evicted before"))
 
     def _repack(self, paged: Paged, where: tuple[int, int, int], plan: Plan) -> Repacked:
-        table = paged.table
-        tool = table.tool
-        if paged.carrier is not None and (not tool or tool in paged.carrier.names):
-            tool = name_for(paged.carrier.names)
-        gone = [table.evicted(page, self._stub(paged, page, tool or NAME)) for page in plan.pages]
+        table, names = paged.table, None if paged.carrier is None else paged.carrier.names
+        repacked = carry_out(plan, table, where, names, partial(self._stub, paged), paged.rule.name)
         for page in plan.pages:
             slot = table.slots[page.slot]
             if slot.raw is not None:
                 paged.blobs[slot.digest] = slot.raw
-        repacked = Repacked(
-            *where,
-            cause=plan.cause,
-            reason=plan.reason,
-            policy=paged.rule.name,
-            tool="" if tool == table.tool else tool,
-            warm=plan.warm,
-            pages=gone,
-            saved=plan.saved,
-            rewritten=plan.rewritten,
-            price=plan.price,
-        )
-        sessions.repack(table, repacked)
         paged.events.append(repacked)
         return repacked
 

@@ -245,8 +245,8 @@ def test_a_client_that_takes_the_tools_name_makes_it_change():
 
 
 def test_a_decision_that_breaks_a_rule_is_counted_and_not_carried_out():
-    outcome = played(session("a", "b", "c"), Wrong()).outcome("wrong")
-    assert (outcome.rejected, outcome.repacks) == (3, 0)
+    outcome = played(session("a", "b", "c", "d"), Wrong()).outcome("wrong")
+    assert (outcome.rejected, outcome.repacks) == (2, 0)  # nobody is asked before a page may go
 
 
 def test_a_call_that_brought_no_answer_is_planned_but_not_charged():
