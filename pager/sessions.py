@@ -213,8 +213,20 @@ def open_table(session: Session, branch: int, parent: int | None, dialect: str, 
     alike = before is not None and before.dialect == dialect
     table = session.tables[branch] = before.copy() if before is not None and alike else tables.make(dialect)
     table.stopped, table.account = "", session.account
+    table.tool = table.tool or _tool_of_kin(session, branch)
     for page in table.known.values():  # what the other branch did after the fork did not happen here
         page.used, page.pinned_at = min(page.used, fork), min(page.pinned_at, fork)
+
+
+def _tool_of_kin(session: Session, branch: int) -> str:
+    """The tool that a branch of the same kind has had added: a client that compacts its history keeps its beginning.
+
+    Without the tool, that beginning would be another prompt, which the provider has not cached.
+    """
+    family = session.branches[branch].family if branch < len(session.branches) else b""
+    kin = [number for number, one in enumerate(session.branches) if family and one.family == family]
+    tools = [session.tables[number].tool for number in reversed(kin) if number != branch and number in session.tables]
+    return next(filter(None, tools), "")
 
 
 def repack(table: Table, repacked: Repacked) -> None:

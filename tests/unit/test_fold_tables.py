@@ -244,3 +244,51 @@ def test_a_session_that_is_read_again_goes_on_with_the_same_bytes():
     assert handle(A).encode() not in bodies[1]
     assert all(handle(A).encode() in body for body in bodies[2:])
     assert bodies[4].startswith(bodies[3][:-2])
+
+
+@pytest.mark.parametrize("read_again", [False, True])
+def test_a_client_that_compacts_its_history_keeps_the_added_tool_and_the_account(read_again):
+    store, messages = open_store("memory", Path()), dialects.load("messages")
+    bodies, tables = [], []
+
+    def journal():
+        pager = Pager(Arms(Rule("greedy", Greedy())), Models.load(), dialects.load, marks=False)
+        return Journal(store, dialects.load, 10, pager)
+
+    def body(*items, system="be brief"):
+        tools = [{"name": "read", "input_schema": {"type": "object"}}]
+        return json.dumps({"model": "m", "max_tokens": 9, "system": system, "tools": tools, "messages": items}).encode()
+
+    def item(role, *blocks):
+        return {"role": role, "content": list(blocks)}
+
+    def text(words):
+        return {"type": "text", "text": words}
+
+    begun = [
+        item("user", text("go")),
+        item("assistant", {"type": "tool_use", "id": "c1", "name": "read", "input": {}}),
+        item("user", {"type": "tool_result", "tool_use_id": "c1", "content": A}),
+    ]
+    on = [item("assistant", text("ok")), item("user", text("on"))]
+
+    async def send(to, sent):
+        at = 1.0 + len(bodies)
+        entry = await to.receive(Incoming(messages, messages.parse(sent), "local", {"x-session-id": "s"}, "/", "", at))
+        await to.drain()
+        bodies.append(json.loads(entry.paged.outgoing.body()))
+        tables.append(entry.paged.table)
+
+    async def play():
+        first = journal()
+        for more in range(4):
+            await send(first, body(*begun, *on * more))
+        await send(journal() if read_again else first, body(item("user", text("what was done so far: all"))))
+        await send(first, body(item("user", text("another task")), system="be kind"))
+
+    asyncio.run(play())
+    names = [[tool["name"] for tool in sent["tools"]] for sent in bodies]
+    assert names == [["read"], ["read"], *[["read", "page_in"]] * 3, ["read"]]
+    assert bodies[4]["tools"] == bodies[3]["tools"]
+    assert tables[4] is not tables[3]
+    assert tables[4].account.read >= tables[3].account.read > 0
