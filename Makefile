@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+REAL := .venv-real
+REAL_STAMP := $(REAL)/.installed
 
-.PHONY: demo test check test-recorded bench clean
+.PHONY: demo test check test-recorded bench bench-real clean
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -30,6 +32,20 @@ test-recorded: $(STAMP)  ## recorded requests of real clients, from CTXPAGER_REC
 
 bench: $(STAMP)  ## the figures the README quotes
 	@$(BIN)/python -m benchmarks.overhead
+	@$(BIN)/python -m benchmarks.policies $(if $(CTXPAGER_RECORDINGS),--write)
+
+# Compiled for any recent processor of its kind: what a machine says it has is not always what it may use. That is also
+# why no wheel is taken from pip's cache, which does not know what one was compiled for.
+$(REAL_STAMP): pyproject.toml
+	@test -x $(REAL)/bin/python || $(PYTHON) -m venv $(REAL)
+	@$(REAL)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@echo "setting up $(REAL); to compile llama.cpp takes some minutes, once"
+	@CMAKE_ARGS="-DGGML_NATIVE=OFF -DLLAVA_BUILD=OFF" \
+		$(REAL)/bin/python -m pip install --quiet --no-cache-dir --editable . --group real
+	@touch $@
+
+bench-real: $(REAL_STAMP)  ## what paging spares a real model, served on this machine
+	@$(REAL)/bin/python -m benchmarks.real_model
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) $(REAL) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -25,6 +25,13 @@ class _All:
         return Decision(tuple(page.handle for page in view.pages if page.evictable), None, "everything")
 
 
+class _Nothing:
+    """A policy that lets nothing go."""
+
+    def choose(self, view: View) -> Decision:
+        return Decision(reason=f"nothing goes at call {view.call}")
+
+
 def problems(prepared: Prepared, models: Models) -> list[Problem]:
     """The problems of a session, in the tokens that it is charged by.
 
@@ -35,7 +42,7 @@ def problems(prepared: Prepared, models: Models) -> list[Problem]:
     stubs = _stubs(prepared, models)
     sizes = {content: _size(prepared, gone) for content, gone in stubs.items()}
     recorder = Recorder()
-    Player(prepared, lambda _: recorder, models).play()
+    Player(prepared, lambda _: _Nothing(), models, recorder.see).play()
     line_of, views = _lines(prepared), iter(recorder.views)
     lines: dict[int, list[Moment]] = defaultdict(list)
     latest: dict[int, Sent] = {}

@@ -15,9 +15,13 @@ class Recorder:
     def __init__(self) -> None:
         self.views: list[View] = []
 
+    def see(self, view: View) -> None:
+        """Keep what is shown, as it is now."""
+        self.views.append(replace(view, pages=list(view.pages), facts=list(view.facts)))  # both may change later
+
     def choose(self, view: View) -> Decision:
         """Nothing goes."""
-        self.views.append(replace(view, pages=list(view.pages), facts=list(view.facts)))  # both may change later
+        self.see(view)
         return Decision(reason="only watching")
 
 

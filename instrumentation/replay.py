@@ -27,12 +27,15 @@ from pager.page import BYTES_A_TOKEN as PLANNED
 from pager.page import Page, tokens_of
 from pager.page_in import definition
 from pager.planner import ROOM, Plan, Terms
-from pager.policy import ASKING, Policy
+from pager.policy import ASKING, Policy, View
 from pager.sites import stubbed
 from pager.stubs import handle_of
 from pager.table import Slot, Table
 from pager.tables import Tables
 from pager.terms import reserve_of
+
+Watch = Callable[[View], None]
+"""Is shown what there is to decide on at every call, also where no page may go and no policy is asked."""
 
 PolicyOf = Callable[[int], Policy]
 """The policy of a branch: the same for all, or one that knows the branch's future."""
@@ -94,10 +97,11 @@ class _Turn:
 class Player:
     """Plays one session under the policies of its branches; ``brought`` says, by handles, which pages a reply held."""
 
-    def __init__(self, prepared: Prepared, policy_of: PolicyOf, models: Models) -> None:
+    def __init__(self, prepared: Prepared, policy_of: PolicyOf, models: Models, watch: Watch | None = None) -> None:
         self._prepared = prepared
         self._dialect = prepared.dialect
         self._policy_of = policy_of
+        self._watch = watch
         self._models = models
         self._session = Session(prepared.recording.name, "")
         self._blobs: dict[bytes, bytes] = {}
@@ -184,6 +188,8 @@ class Player:
         if names is None:
             return
         turn.full = False
+        if self._watch:
+            self._watch(planner.view(table, turn.call.step.outside, turn.terms))
         policy = self._policy_of(turn.call.step.branch)
         plan = planner.propose(policy, table, turn.call.step.outside, turn.terms)
         self.tally.rejected += bool(plan.rejected)
