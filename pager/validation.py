@@ -26,7 +26,7 @@ STEPS = 100_000
 """What a check may cost: a keyword met is one step, and so is what takes about as long (4 µs)."""
 
 DEEPEST = 150
-"""Keywords in keywords; Python's own limit must not be met, as the package's native parts break there in no orderly way."""
+"""Keywords in keywords. Python's own limit must not be met: the package's native parts panic there."""
 
 LARGEST_SCHEMA = 1 << 18
 """In bytes; a larger one is not checked."""
