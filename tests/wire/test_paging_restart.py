@@ -113,8 +113,8 @@ def test_a_call_that_was_killed_between_its_legs_begins_anew(started, outcome):
 def _asking(agent, outcome):
     """The agent's fifth call on its way, with its second leg under way."""
     agent.opened()
-    thread = threading.Thread(target=lambda: outcome(lambda: agent.ask(timeout=2.0)))
+    thread = threading.Thread(target=lambda: outcome(lambda: agent.ask(timeout=5.0)))
     before = len(agent.stage.received)
     thread.start()
-    assert agent.stage.eventually(lambda: len(agent.stage.received) >= before + 2, 8)
+    assert agent.stage.eventually(lambda: len(agent.stage.received) >= before + 2, 30)
     return thread
