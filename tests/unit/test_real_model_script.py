@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from benchmarks import _real_log, real_model
 from benchmarks._real_log import Work
 from benchmarks._real_needs import Wanted, wanted
-from benchmarks._real_play import PRICES, Played
+from benchmarks._real_play import PRICES, Played, Reply
 from benchmarks._real_script import Script, Sizes, Step, offered, script, side_messages
 from benchmarks._real_server import MODEL, WINDOW, asked, asking
 from pager.models import parsed_overrides
@@ -46,7 +46,7 @@ def played(seconds, calls=60, requests=60, refusal=""):
 def test_each_call_extends_the_one_before(calls):
     session = script("agent", calls, SIZES, {})
     assert session.calls == calls
-    for before, after in pairwise(session.messages(call) for call in range(1, calls + 1)):
+    for before, after in pairwise(session.messages(["Next."] * call) for call in range(calls)):
         assert after[: len(before)] == before
         assert [one["role"] for one in after[len(before) :]] == ["assistant", "tool"]
 
@@ -58,7 +58,7 @@ def test_a_script_is_the_same_in_every_run_and_differs_by_its_name():
 
 
 def test_every_result_answers_the_call_before_it():
-    messages = script("agent", 40, SIZES, {14: 2}).messages(40)[2:]
+    messages = script("agent", 40, SIZES, {14: 2}).messages([""] * 39)[2:]
     for call, result in zip(messages[::2], messages[1::2], strict=True):
         assert call["tool_calls"][0]["id"] == result["tool_call_id"]
         assert isinstance(json.loads(call["tool_calls"][0]["function"]["arguments"]), dict)
@@ -76,7 +76,7 @@ def test_only_tools_that_are_offered_are_called():
     assert {step.tool for step in script("agent", 30, SIZES, {}).steps} == names
 
 
-@pytest.mark.parametrize("session", [real_model.agent(60), real_model.windows(32)], ids=lambda session: session.name)
+@pytest.mark.parametrize("session", [real_model.agent(60), real_model.windows(36)], ids=lambda session: session.name)
 def test_what_is_needed_has_been_read_at_least_five_calls_before(session):
     needs = [(number, step.needs) for number, step in enumerate(session.steps, 1) if step.needs]
     assert needs
@@ -90,24 +90,24 @@ def test_the_side_requests_differ_from_each_other():
 
 
 def test_a_needed_result_that_only_its_stub_stands_for_is_wanted():
-    messages = with_stub(two_steps().messages(3))
+    messages = with_stub(two_steps().messages(["", ""]))
     assert wanted(messages, [*offered(), PAGE_IN]) == Wanted("page_in", HANDLE)
 
 
 def test_nothing_is_wanted_where_the_result_stands_in_the_prompt():
-    assert wanted(two_steps().messages(3), [*offered(), PAGE_IN]) is None
+    assert wanted(two_steps().messages(["", ""]), [*offered(), PAGE_IN]) is None
 
 
 def test_nothing_is_wanted_by_a_step_without_needs():
-    assert wanted(with_stub(two_steps(needs=0).messages(3)), [*offered(), PAGE_IN]) is None
+    assert wanted(with_stub(two_steps(needs=0).messages(["", ""])), [*offered(), PAGE_IN]) is None
 
 
 def test_nothing_is_wanted_without_a_tool_that_could_bring_it():
-    assert wanted(with_stub(two_steps().messages(3)), offered()) is None
+    assert wanted(with_stub(two_steps().messages(["", ""])), offered()) is None
 
 
 def test_nothing_is_wanted_that_was_paged_in_before():
-    messages = with_stub(two_steps().messages(3))
+    messages = with_stub(two_steps().messages(["", ""]))
     call = {"name": "page_in", "arguments": json.dumps({"pages": [HANDLE]})}
     leg = {"role": "assistant", "content": None, "tool_calls": [{"id": "page-4", "type": "function", "function": call}]}
     back = {"role": "tool", "tool_call_id": "page-4", "content": "the file"}
@@ -115,12 +115,12 @@ def test_nothing_is_wanted_that_was_paged_in_before():
 
 
 def test_the_first_call_has_no_result_that_could_need_anything():
-    assert wanted(two_steps().messages(1), [*offered(), PAGE_IN]) is None
+    assert wanted(two_steps().messages([]), [*offered(), PAGE_IN]) is None
 
 
 def test_the_result_of_a_step_that_has_needs_of_its_own_is_found():
     steps = (*two_steps().steps, Step("run", {"command": "ls"}, "", needs=2))
-    messages = Script("agent", steps).messages(4)
+    messages = Script("agent", steps).messages([""] * 3)
     messages[-3] = {**messages[-3], "content": STUB}
     assert wanted(messages, [*offered(), PAGE_IN]) == Wanted("page_in", HANDLE)
 
@@ -128,14 +128,26 @@ def test_the_result_of_a_step_that_has_needs_of_its_own_is_found():
 def test_the_model_server_asks_where_a_page_is_wanted_and_else_says_what_the_model_says():
     said = {"id": "1", "choices": [{"index": 0, "message": {"content": "Yes."}, "finish_reason": "stop"}], "usage": {}}
     answers = asking(lambda **_: said)
-    whole, stubbed = two_steps().messages(3), with_stub(two_steps().messages(3))
+    whole, stubbed = two_steps().messages(["", ""]), with_stub(two_steps().messages(["", ""]))
     assert answers(messages=whole, tools=[*offered(), PAGE_IN]) == said
     assert answers(messages=side_messages(1)) == said
     instead = answers(messages=stubbed, tools=[*offered(), PAGE_IN])
     assert instead == asked(said, Wanted("page_in", HANDLE), "page-6")
     assert instead["choices"][0]["finish_reason"] == "tool_calls"
-    function = instead["choices"][0]["message"]["tool_calls"][0]["function"]
+    message = instead["choices"][0]["message"]
+    function = message["tool_calls"][0]["function"]
+    assert message["content"] == "Yes."
     assert (function["name"], json.loads(function["arguments"])) == ("page_in", {"pages": [HANDLE]})
+
+
+def test_a_call_for_a_page_is_never_without_words():
+    said = {"choices": [{"index": 0, "message": {"content": ""}, "finish_reason": "stop"}]}
+    assert asked(said, Wanted("page_in", HANDLE), "page-6")["choices"][0]["message"]["content"]
+
+
+def test_what_the_model_said_stands_before_each_call():
+    messages = two_steps().messages(["First.", "Then."])
+    assert [one["content"] for one in messages if one["role"] == "assistant"] == ["First.", "Then."]
 
 
 def test_the_log_tells_what_a_request_made_the_model_compute():
@@ -161,7 +173,7 @@ def test_the_session_is_judged_against_both_other_policies():
     found = {"keep_all": played(300), "fifo_age": played(200), "cost_aware": played(220, requests=63)}
     rows = real_model.agent_rows(session, found)
     judged = {row.against: row.ok for row in rows if row.ok is not None}
-    assert judged == {"keep_all": True, "fifo_age": False}
+    assert judged == {"60 calls": True, "keep_all": True, "fifo_age": False}
     assert rows[-1].values == {"keep_all": 0, "fifo_age": 0, "cost_aware": 3}
 
 
@@ -182,4 +194,24 @@ def test_the_figures_can_be_read_by_programs():
     told = orjson.loads(real_model.as_json(rows, {"agent": found}))
     assert told["sessions"]["agent"]["cost_aware"]["page_ins"] == 1
     assert told["sessions"]["agent"]["cost_aware"]["own"]["prompt_seconds"] == 1.5
-    assert [row["ok"] for row in told["rows"][:2]] == [True, True]
+    assert [row["ok"] for row in told["rows"][:3]] == [True, True, True]
+
+
+def test_a_session_that_did_not_end_is_no_success_however_little_it_took():
+    found = {policy: played(9, calls=14 if policy == "cost_aware" else 60) for policy in real_model.POLICIES}
+    rows = real_model.agent_rows(script("agent", 60, SIZES, {}), found)
+    assert [row.what for row in rows if row.ok is False] == ["60 calls: answered"]
+
+
+def test_a_reply_tells_what_the_model_said_and_how_long_its_prompt_was():
+    body = {"choices": [{"message": {"content": "Yes."}}], "usage": {"prompt_tokens": 300}}
+    reply = Reply(200, body)
+    assert (reply.said, reply.prompt, reply.refusal) == ("Yes.", 300, "")
+
+
+def test_a_prompt_that_does_not_fit_is_a_refusal_and_anything_else_an_error():
+    told = "This model's maximum context length is 8192 tokens. However, you requested 9096 tokens"
+    refused = Reply(400, {"error": {"message": told, "code": "context_length_exceeded"}})
+    assert (refused.said, refused.prompt, refused.refusal) == ("", 0, told)
+    with pytest.raises(RuntimeError, match="422"):
+        _ = Reply(422, {"error": {"message": "7 validation errors"}}).refusal
