@@ -91,7 +91,7 @@ class Bill:
     def _hit(self, keys: list[bytes], at: float) -> int:
         """How many parts the cache holds: the newest requests first, as they mostly hold what all others do."""
         best = 0
-        for stamp, held in reversed(self._held):
+        for stamp, held in reversed(self._held if self.prices.ttl_seconds else ()):
             if len(held) > best and at - stamp <= self.prices.ttl_seconds:
                 best = max(best, common_length(held, keys))
         return best

@@ -11,9 +11,9 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from instrumentation.problem import TOOL, content_of
+from instrumentation.problem import content_of
 from instrumentation.steps import Future
-from pager.policy import ASKING, Decision, PageView, View
+from pager.policy import ASKING, TOOL, Decision, PageView, View
 
 
 def next_needs(future: Future, view: View, brought: Mapping[str, Sequence[str]]) -> dict[str, float]:

@@ -22,10 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pager.page import PIN_HALF_LIFE
-from pager.policy import ASKING, Prices
-
-TOOL = 150
-"""Tokens of the tool that brings pages back."""
+from pager.policy import ASKING, TOOL, Prices
 
 COPY_STAYS = PIN_HALF_LIFE + 1
 """Calls for which a page that was asked for stays, after the first that has it."""

@@ -4,7 +4,7 @@ A session is given to an arm by a hash of its id, so that every instance gives i
 arm is logged with the session and holds to its end, whatever is configured later.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
@@ -21,11 +21,15 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """The policy in force, and those of an experiment by their shares; None where nothing is ever to be changed."""
+    """The policy in force, and those of an experiment by their shares; None where nothing is ever to be changed.
+
+    ``load`` gives the policy of an arm that is not configured any more, by its name.
+    """
 
     default: Rule | None
-    rules: Mapping[str, Rule | None] = field(default_factory=dict)
+    rules: MutableMapping[str, Rule | None] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
+    load: Callable[[str], Rule | None] | None = None
 
     @property
     def change_nothing(self) -> bool:
@@ -43,5 +47,9 @@ class Arms:
         return names[-1] if names else ""  # where the last share is lost in rounding
 
     def rule(self, arm: str) -> Rule | None:
-        """The policy of an arm; the one in force for an arm that is not configured any more."""
-        return self.rules.get(arm, self.default) if arm else self.default
+        """The policy of an arm, also of one that is not configured any more: a session stays under it to its end."""
+        if not arm:
+            return self.default
+        if arm not in self.rules:
+            self.rules[arm] = self.load(arm) if self.load else self.default
+        return self.rules[arm]

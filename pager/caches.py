@@ -112,7 +112,7 @@ class Evidence:
 
     ``held`` is the longest gap after which the prefix was still there, ``lost`` are the two shortest above it after
     which it was gone, and ``empty`` the two shortest after which nothing at all was cached since anything last was.
-    A call tells something if the one before it was answered, and asked the same model.
+    A call tells something if the one before it was answered, asked the same model, and went out as it was noted.
     """
 
     model: str = ""
@@ -121,6 +121,7 @@ class Evidence:
     empty: tuple[float, ...] = ()
     at: float = 0.0
     answered: bool = False
+    apart: bool = False
     sent_last: Sent | None = None
 
     def sent(self, at: float, model: str, tokens: int, shared: int) -> None:
@@ -128,12 +129,17 @@ class Evidence:
         if model != self.model:
             self.model, self.held, self.lost, self.empty, self.answered = model, 0.0, (), (), False
         share = shared / max(shared, tokens, 1)
-        self.sent_last = Sent(max(0.0, at - self.at), share) if self.answered and share else None
-        self.at, self.answered = at, False
+        tells = self.answered and share > 0 and not self.apart
+        self.sent_last = Sent(max(0.0, at - self.at), share) if tells else None
+        self.at, self.answered, self.apart = at, False, False
 
     def changed(self) -> None:
         """Note that the prompt went out other than was noted: what is reported of it tells nothing."""
         self.sent_last = None
+
+    def sent_apart(self) -> None:
+        """Note that another prompt than the paged one went out: neither this call nor the next has its beginning."""
+        self.sent_last, self.apart = None, True
 
     def reported(self, tokens: int, cached: int | None) -> None:
         """Note what the provider says of the prompt's tokens; ``cached`` is None where it says nothing of a cache.

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from pager.config import KEYS, Loaded, Settings, load, render
@@ -120,12 +120,14 @@ def _check_names(loaded: Loaded) -> None:
     from pager.stores import expect_known
 
     settings = loaded.settings
-    for key, check in (
+    checks: tuple[tuple[str, Callable[[], object]], ...] = (
         ("policy", lambda: load_policy(settings.policy, settings.paging.policy_options)),
+        ("experiment.arms", lambda: [load_policy(name, {}) for name in settings.experiment.arms]),
         ("store", lambda: expect_known(settings.store)),
         ("prices", lambda: in_force(settings.prices, {})),
         ("models", lambda: in_force("", settings.models)),
-    ):
+    )
+    for key, check in checks:
         try:
             check()
         except PagerError as error:

@@ -120,9 +120,9 @@ class Page:
 class Account:
     """What paging has saved and cost a session so far, in tokens; prices turn it into money.
 
-    ``read`` tokens were not read because stubs stood for them, ``unwritten`` ones not even written, as the cache was
-    cold when they went; ``repacks`` is what repacks have cost at the prices of their time. A fault reads the
-    ``context`` once more and writes what was asked for.
+    ``read`` are the tokens by which prompts were shorter than the client's, ``unwritten`` those that were not even
+    written, as the cache was cold when they went; ``repacks`` is what repacks have cost at the prices of their time. A
+    fault reads the ``context`` once more and writes what was asked for.
     """
 
     read: int = 0

@@ -11,7 +11,7 @@ from pager.stubs import handle_of
 SMALLEST = 500
 """Bytes below which a text is no page: about three stubs' worth of tokens."""
 
-SMALLEST_ARGUMENT = 1_000
+SMALLEST_ARGUMENT = 800
 """Bytes below which an argument is no page: a model learns from its own calls how calls are written."""
 
 

@@ -15,6 +15,10 @@ ASKING = 40
 """Tokens in which a model asks for a page."""
 
 
+TOOL = 150
+"""Tokens of the tool that brings pages back."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prices:
     """What tokens cost, in units of one uncached input token, and how long a cached prefix lives."""

@@ -14,6 +14,7 @@ from pager.events import (
     BranchOpened,
     Bypassed,
     CallReceived,
+    Cut,
     LegFinished,
     Repacked,
     SessionOpened,
@@ -32,6 +33,9 @@ IDS_LOOKED_UP = 8  # newest tool call ids by which a history without any known b
 NormsOf = Callable[[str, Sequence[bytes]], list[bytes]]
 REFUSED = "refused"
 """Why paging stops in a branch: the provider took a request only as the client had sent it."""
+
+IN_FULL = frozenset({REFUSED, "refused_both", "asked", "cannot_carry", "failed"})
+"""Why a call goes out as the client sent it, though its branch is paged."""
 
 
 def marks_to_find(key: Key | None, past: History) -> Iterator[bytes]:
@@ -187,7 +191,8 @@ def fold_tables(session: Session, log: Iterable[Stored], norms_of: NormsOf, tabl
                 digests = raws[call.branch] = kept + [bytes.fromhex(digest) for digest in call.messages]
                 if digests:
                     items = _logged(digests, norms_of(call.dialect, digests), tables)
-                    session.tables[call.branch].advance(call.call, call.attempt, row.at, items, call.size, call.model)
+                    table, around = session.tables[call.branch], around_items(call.cuts)
+                    table.advance(call.call, call.attempt, row.at, items, call.size, call.model, around)
             case AnswerFinished(branch=number, usage=usage) as answer if number in session.tables and usage:
                 size = 0 if answer.legs else answer.sent_size or sizes.get(number, 0)
                 learn_usage(session.tables[number], usage, size)
@@ -196,11 +201,16 @@ def fold_tables(session: Session, log: Iterable[Stored], norms_of: NormsOf, tabl
             case LegFinished(branch=number) as leg if number in session.tables:
                 keep_leg(session.tables[number], leg, tables.leg(bytes.fromhex(leg.said)))
             case Bypassed(reason=reason, branch=number, detail=detail) if (
-                reason == REFUSED and number in session.tables
+                reason in IN_FULL and number in session.tables
             ):
-                session.tables[number].stopped = detail
+                sent_in_full(session.tables[number], detail if reason == REFUSED else "")
             case _:
                 pass
+
+
+def around_items(cuts: Iterable[Cut]) -> str:
+    """What tells apart what stands around a call's items: the digests of the larger values there."""
+    return " ".join(cut.digest for cut in cuts if cut.digest)
 
 
 def _logged(digests: list[bytes], norms: list[bytes], tables: Tables) -> Items:
@@ -225,8 +235,8 @@ def _tool_of_kin(session: Session, branch: int) -> str:
     """
     family = session.branches[branch].family if branch < len(session.branches) else b""
     kin = [number for number, one in enumerate(session.branches) if family and one.family == family]
-    tools = [session.tables[number].tool for number in reversed(kin) if number != branch and number in session.tables]
-    return next(filter(None, tools), "")
+    tables = [session.tables[number] for number in reversed(kin) if number != branch and number in session.tables]
+    return next((table.tool for table in tables if table.tool and not table.stopped), "")
 
 
 def repack(table: Table, repacked: Repacked) -> None:
@@ -243,6 +253,12 @@ def learn_usage(table: Table, usage: Tokens, size: int) -> None:
     if usage.input and size:
         table.reported = (usage.input, size)
     table.evidence.reported(usage.input, usage.cached_if_told)
+
+
+def sent_in_full(table: Table, stopped: str = "") -> None:
+    """A call went out as the client had sent it; ``stopped`` says why paging ends with it, if it does."""
+    table.stopped = stopped or table.stopped
+    table.evidence.sent_apart()
 
 
 def keep_leg(table: Table, finished: LegFinished, leg: Leg) -> None:

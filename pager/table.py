@@ -20,6 +20,7 @@ from pager.columns import Mirror
 from pager.events import Evicted
 from pager.page import Account, Page, tokens_of
 from pager.pages import Contents, Found
+from pager.policy import TOOL
 from pager.quotes import Index
 from pager.splice import Expansion, Leg
 from pager.stubs import longer, main_argument
@@ -64,12 +65,16 @@ class Slot:
 
 
 class Expanded(NamedTuple):
-    """Hidden legs in the prompt: ``taken`` of the client's items from ``item`` on are ``slots`` slots from ``slot``."""
+    """Hidden legs in the prompt: ``taken`` of the client's items from ``item`` on are ``slots`` slots from ``slot``.
+
+    They make the prompt ``longer`` by so many bytes.
+    """
 
     item: int
     taken: int
     slot: int
     slots: int
+    longer: int = 0
 
 
 @dataclass(slots=True)
@@ -92,7 +97,7 @@ class Table:
     ``idle`` are the seconds since the call before, ``tool`` is the name of the tool that was added for paging, if it
     was; ``stopped`` says why there is no paging in this branch any more, if there is not. ``shown`` are the pages that
     the model knows by a stub, ``facts`` what happened since the call before, ``gaps`` the seconds between calls.
-    ``prompt`` are the tokens of the latest call's prompt, ``before`` those of the one before;
+    ``prompt`` are the tokens of the latest call's prompt as it is paged, ``before`` those of the one before;
     ``reported`` are the tokens that the provider found in a prompt of so many bytes, the latest of which that is known;
     ``evidence`` is what its reports have shown of its cache.
     """
@@ -119,6 +124,7 @@ class Table:
     gaps: list[float] = field(default_factory=list)
     prompt: int = 0
     before: int = 0
+    around: str = ""
     reported: tuple[int, int] | None = None
     last_end: int = -1
     unmarked: int = 0
@@ -134,8 +140,13 @@ class Table:
     _quotes: Index = field(default_factory=Index)
     _dead: Supersession = field(default_factory=_by_what_was_read)
 
-    def advance(self, call: int, attempt: int, at: float, items: Items, size: int = 0, model: str = "") -> None:
-        """Take the request of a call, of so many bytes; what the latest one had already stays as it is."""
+    def advance(
+        self, call: int, attempt: int, at: float, items: Items, size: int = 0, model: str = "", around: str = ""
+    ) -> None:
+        """Take the request of a call, of so many bytes; what the latest one had already stays as it is.
+
+        ``around`` tells what stands around the items (tools, a system prompt) from what stood around those before.
+        """
         self.catch_up()
         self.idle = at - self.at if self.call else 0.0
         if self.call and attempt == 1:
@@ -158,11 +169,18 @@ class Table:
                 self._quotes.forget(name)
             self.known = here
         self.digests, self.norms = list(items.digests), list(items.norms)
-        gained = sum([page.gain for page in self.pages if page.stub])
-        self.before, self.prompt = self.prompt, max(0, tokens_of(size) - gained)
+        spared = self._spared()
+        self.before, self.prompt = self.prompt, max(0, tokens_of(size) - spared)
         fresh = tokens_of(sum([slot.size for slot in self.slots[kept:]])) if kept else self.prompt
-        self.evidence.sent(at, model, self.prompt, max(0, self.prompt - fresh))
-        self.account.read += gained if attempt == 1 else 0
+        shared = max(0, self.prompt - fresh) if around == self.around else 0
+        self.around = around
+        self.evidence.sent(at, model, self.prompt, shared)
+        self.account.read += spared if attempt == 1 else 0
+
+    def _spared(self) -> int:
+        """The tokens that the prompt is shorter than the client's, by its stubs; legs and the tool make it longer."""
+        gained = sum([page.gain for page in self.pages if page.stub])
+        return gained - tokens_of(sum([one.longer for one in self.expanded])) - (TOOL if self.tool else 0)
 
     def catch_up(self) -> None:
         """Index what came with the latest call: done while the model thinks, or before the next call is taken."""
@@ -176,7 +194,7 @@ class Table:
             page = self.known.get(one.page)
             if page is None or page.key != one.key:
                 continue
-            page.stub, page.stub_tokens = one.stub, tokens_of(len(one.stub))
+            page.stub, page.stub_tokens = one.stub, tokens_of(len(one.stub.encode()))
             self.numbers.touch(page)
             self.slots[page.slot].sent = None
             self.changed.add(page.slot)
@@ -272,7 +290,7 @@ class Table:
     def _put_back(self, place: int, items: Items, *, new: bool) -> int:
         """Put the hidden legs at this place back; how many of the client's items they stand for."""
         kept = self.hidden[place]
-        expansion = None
+        expansion, following = None, []
         if place == 0 or items.norms[place - 1] == kept.before:
             following = [items.raw(at) for at in range(place, min(len(items.digests), place + LOOKED_AT))]
             expansion = self.expand(following, kept.legs)
@@ -285,7 +303,8 @@ class Table:
             self._add(Slot(sha256(raw).digest(), -1, raw), raw, new=new)
             for page in self.slots[-1].pages:
                 page.hold(self.call)
-        self.expanded.append(Expanded(place, expansion.taken, first, len(expansion.items)))
+        longer = sum(map(len, expansion.items)) - sum(map(len, following[: expansion.taken]))
+        self.expanded.append(Expanded(place, expansion.taken, first, len(expansion.items), longer))
         return expansion.taken
 
     def _add(self, slot: Slot, raw: bytes, *, new: bool) -> None:
@@ -336,6 +355,9 @@ class Table:
         if page.kind == "result" and any(one.stub for one in earlier):
             page.fault(self.call)  # the tool was run again for what was evicted
             self.facts.append("fault")
+            self.account.faults += 1
+            self.account.context += self.prompt
+            self.account.written += page.tokens
         for one in earlier:
             one.superseded = True
             self.numbers.touch(one)

@@ -25,7 +25,7 @@ import numpy as np
 from pager.columns import columns, handles
 from pager.errors import PolicyError
 from pager.experience import GROWTH, SIZE, STRENGTH
-from pager.policy import ASKING, Decision, View, Weighed
+from pager.policy import ASKING, TOOL, Decision, View, Weighed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     Places = NDArray[np.intp]
 
-TOOL = 150  # tokens of the tool that brings pages back
 ROOM = 0.8  # the share of the limit that is left filled, so that not every later call is above it again
 
 
@@ -57,8 +56,8 @@ class CostAware:
     horizon: float = 2.0
     patience: float = 1.0
     margin: float = 0.05
-    soon: int = 8
-    cover: float = 1.3
+    soon: int = 12
+    cover: float = 1.2
     limit: int = 0
 
     def __post_init__(self) -> None:
@@ -133,7 +132,7 @@ class Plan:
         missing = view.tokens - self.freed(chosen) - ROOM * rule.limit
         enough = int(np.searchsorted(np.cumsum(self._frees[rest]), missing)) + 1
         gone = np.sort(np.concatenate([chosen, rest[:enough]]))
-        return gone, f"{len(gone)} of {len(others)} pages: {view.tokens} tokens are above the limit of {rule.limit:g}"
+        return gone, f"{len(gone)} of {len(others)} pages: {view.tokens} tokens are above the limit of {rule.limit}"
 
     def freed(self, chosen: "Places") -> float:
         """The tokens that the prompt is shorter without these pages."""
@@ -205,4 +204,4 @@ class Plan:
             return price <= fund
         calls = min(rule.soon, max(1.0, view.call / 2))  # a session that has just begun may be over soon
         brings = freed * (prices.write + prices.read * (calls - 1)) - (0 if view.tool_added else TOOL * prices.write)
-        return brings + max(0.0, fund) >= rule.cover * fault
+        return brings + fund >= rule.cover * fault

@@ -230,6 +230,8 @@ class Driver:
         if self._journal is not None:
             where = entry.placement.branch.number, entry.placement.call
             event = Bypassed("failed", said(error), *where)
+            if entry.paged is not None:
+                sessions.sent_in_full(entry.paged.table)
             self._journal.later(entry, self._now(entry.incoming.headers), [event])
 
     async def _receive(self, dialect: Dialect, asked: Asked, path: str) -> Entry | None:

@@ -183,7 +183,7 @@ class Journal:
             if self._pager is not None:
                 self._pager.settle(session)
         sessions.received(session, placement, past, listed, recipe.body)
-        paged = self._plan(session, placement, incoming, past)
+        paged = self._plan(session, placement, incoming, past, sessions.around_items(recipe.cuts))
         entry = Entry(session, key, placement, incoming, recipe, fresh, paged)
         marks = sessions.marks_of_call(key, past, entry.spot)
         self._registry.adopt(session, marks)
@@ -202,7 +202,9 @@ class Journal:
         batch = Batch(session.id, incoming.at, events, blobs, session.tenant, marks, after=after, head=session.head)
         return entry, batch
 
-    def _plan(self, session: Session, placement: Placement, incoming: Incoming, past: History) -> Paged | None:
+    def _plan(
+        self, session: Session, placement: Placement, incoming: Incoming, past: History, around: str = ""
+    ) -> Paged | None:
         """Decide what is paged; where that fails, the session goes on without paging until it is read again."""
         if self._pager is None or session.unpaged or incoming.unread:
             return None
@@ -214,7 +216,7 @@ class Journal:
         paged: Paged | None = None
         with self._fail_open(failed):
             items = Items(request.digests, past.norms, lambda at: bytes(request.items[at]))
-            call = Call(incoming.dialect, request, items, incoming.at, bypassed(incoming.headers))
+            call = Call(incoming.dialect, request, items, incoming.at, bypassed(incoming.headers), around)
             paged = self._pager.plan(session, placement, call)
         return paged  # noqa: RET504 - what is done inside may have failed
 
@@ -305,6 +307,7 @@ class Journal:
                 rebuilt.unpaged = f"{type(error).__name__}: {error}"
 
             with self._fail_open(failed):
+                self._pager.experience(rebuilt.learned)  # read here, where no call waits for it
                 sessions.fold_tables(rebuilt, log, self._norms, self._tables)
         return rebuilt
 

@@ -324,11 +324,11 @@ class Legs:
         entry, detail = self.entry, self._refusal
         self._refusal = ""
         log.warning("PAGING STOPS for branch %d of %s: %s", *entry.spot[1::-1], detail)
-        self._paged.table.stopped = detail
         await self._bypassed(sessions.REFUSED, detail)
 
     async def _bypassed(self, reason: str, detail: str) -> None:
         self._wiring.pager.bypassed += 1
+        sessions.sent_in_full(self._paged.table, detail if reason == sessions.REFUSED else "")
         event = Bypassed(reason, detail, self.entry.placement.branch.number, self.entry.placement.call)
         await self._wiring.journal.note(self.entry, self._wiring.now(), [event], {})
 

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
 from pager import experience, planner, sessions
 from pager.arms import Arms, Rule
 from pager.dialect import Dialect
+from pager.errors import StoreError
 from pager.events import Bypassed, Event, Repacked
 from pager.eviction import Stubs, carry_out, text_at
 from pager.experience import SHIPPED, Experience
@@ -34,13 +37,17 @@ log = logging.getLogger("ctxpager")
 
 
 class Call(NamedTuple):
-    """A call that is to be planned; ``bypass`` says why it must go out in full, if it must."""
+    """A call that is to be planned; ``bypass`` says why it must go out in full, if it must.
+
+    ``around`` tells what stands around its items from what stands around another's.
+    """
 
     dialect: Dialect
     request: Request
     items: Items
     at: float
     bypass: str = ""
+    around: str = ""
 
 
 def bypassed(headers: Mapping[str, str]) -> str:
@@ -107,10 +114,10 @@ class Pager:
         if rule is None or request.separator is None or not request.items or branch not in session.tables:
             return None
         table = session.tables[branch]
-        table.advance(placement.call, placement.attempt, call.at, call.items, len(request.body), request.model)
+        where = (branch, placement.call, placement.attempt)
+        table.advance(*where[1:], call.at, call.items, len(request.body), request.model, call.around)
         terms = self._terms(request, table, session)
         paged = Paged(call.dialect, request, table, terms, (table.call, table.attempt), rule)
-        where = (branch, placement.call, placement.attempt)
         if table.lost_legs:
             gone = f"the place of {table.lost_legs} hidden legs is gone from the client's history"
             paged.events.append(Repacked(*where, cause="client", reason=gone, policy=rule.name))
@@ -118,6 +125,7 @@ class Pager:
         if call.bypass:
             self.bypassed += 1
             paged.events.append(Bypassed("asked", call.bypass, branch, placement.call))
+            sessions.sent_in_full(table)
         paged.untouched = bool(call.bypass or table.stopped)
         if not paged.untouched:
             self._decide(paged, where)
@@ -169,6 +177,7 @@ class Pager:
         if isinstance(carrier, str):
             if table.tool:
                 paged.events.append(Bypassed("cannot_carry", carrier, where[0], where[1]))
+                sessions.sent_in_full(table)
             return
         paged.carrier, paged.full = carrier, False
         plan = planner.propose(paged.rule.policy, table, paged.request.outside, paged.terms)
@@ -204,9 +213,15 @@ class Pager:
         """What was learned by this version; what is shipped, where the log does not hold it any more."""
         known = self._experiences.get(version)
         if known is None:
-            content = self.tables.fetch(bytes.fromhex(version))
-            known = self._experiences[version] = SHIPPED if content is None else experience.decode(content)
+            known = self._experiences[version] = self._recalled(version)
         return known
+
+    def _recalled(self, version: str) -> Experience:
+        try:
+            return experience.decode(self.tables.item(bytes.fromhex(version)))
+        except (StoreError, ValueError, msgspec.MsgspecError) as error:
+            log.warning("what was learned as %s can't be read, so what is shipped is used: %s", version[:16], error)
+            return SHIPPED
 
     def _text(self, dialect: Dialect, source: Source) -> str | None:
         raw = self.tables.fetch(source.message)

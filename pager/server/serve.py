@@ -10,7 +10,7 @@ import uvicorn
 
 from pager import dialects
 from pager.arms import Arms, Rule
-from pager.errors import ConfigError, StoreError
+from pager.errors import ConfigError, PolicyError, StoreError
 from pager.models import in_force
 from pager.plugins import load_policy
 from pager.server.app import App
@@ -59,7 +59,17 @@ def build(settings: Settings, env: Mapping[str, str]) -> App:
 def _pager(settings: Settings) -> Pager | None:
     """What pages prompts under the policies in force; None where nothing is ever to be changed."""
     shares = settings.experiment.arms
-    arms = Arms(_rule(settings, settings.policy), {name: _rule(settings, name) for name in shares}, shares)
+    rules = {name: _rule(settings, name) for name in shares}
+    default = _rule(settings, settings.policy)
+
+    def former(name: str) -> Rule | None:
+        try:
+            return _rule(settings, name)
+        except PolicyError as error:
+            log.warning("sessions of the arm %s go on under %s: %s", name, settings.policy, error)
+            return default
+
+    arms = Arms(default, rules, shares, former)
     if arms.change_nothing:
         return None
     models = in_force(settings.prices, settings.models)

@@ -81,6 +81,20 @@ def test_a_session_without_an_arm_or_with_one_that_is_unknown_is_under_the_polic
     assert Arms(None, {"lru": RULES["lru"]}, {"lru": 1}).rule("gone") is None
 
 
+def test_a_session_stays_under_its_arm_when_that_is_not_configured_any_more():
+    loaded = []
+
+    def load(name):
+        loaded.append(name)
+        return None if name == "keep_all" else RULES[name]
+
+    given = Arms(RULES["cost_aware"], {}, {}, load)
+    assert given.rule("keep_all") is None
+    assert given.rule("lru") is given.rule("lru") is RULES["lru"]
+    assert given.rule("") is RULES["cost_aware"]
+    assert loaded == ["keep_all", "lru"]
+
+
 def test_nothing_is_ever_changed_only_where_no_arm_changes_anything():
     assert Arms(None).change_nothing
     assert Arms(None, {"keep_all": None}, {"keep_all": 1}).change_nothing

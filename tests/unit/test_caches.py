@@ -170,6 +170,19 @@ def test_a_prompt_that_was_changed_tells_nothing():
     assert evidence.caches(TTL)
 
 
+def test_a_call_that_went_out_in_full_and_the_one_after_it_tell_nothing():
+    evidence = seen()
+    evidence.sent(1_001.0, "m", 10_000, 10_000)
+    evidence.sent_apart()
+    evidence.reported(10_000, 0)
+    evidence.sent(1_002.0, "m", 10_000, 10_000)
+    evidence.reported(10_000, 0)
+    assert (evidence.lost, evidence.empty) == ((), ())
+    evidence.sent(1_003.0, "m", 10_000, 10_000)
+    evidence.reported(10_000, 0)
+    assert evidence.empty == (1.0,)
+
+
 def test_a_call_after_one_that_was_not_answered_tells_nothing():
     evidence = seen()
     evidence.sent(1_400.0, "m", 10_000, 10_000)

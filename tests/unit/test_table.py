@@ -10,6 +10,7 @@ from pager.dialects import load
 from pager.events import Evicted
 from pager.page import tokens_of
 from pager.pages import Contents, Found
+from pager.policy import TOOL
 from pager.splice import Leg, Part
 from pager.stubs import handle_of
 from pager.table import Items, Source, Table
@@ -581,6 +582,23 @@ def test_a_hidden_leg_is_put_back_where_it_happened():
     assert (table.lost_legs, table.legs_now()) == (0, [])
     table = talk.send(*START, say("I look.Yes."), user(), say("More."), user())
     assert shown(table) == [0, 1, 2, SAID, BACK, say("Yes."), 4, 5, 6]
+
+
+def test_hidden_legs_and_the_tool_count_in_the_prompt_and_in_the_account():
+    talk = Talk()
+    talk.send(*START)
+    talk.table.keep_leg(1, 1, LOOK, [handle(A)])
+    body = [*START, say("I look.Yes."), user()]
+    items = talk.items(body)
+    talk.table.advance(2, 1, 2.0, items, 7_000)
+    longer = sum(slot.size for slot in talk.table.slots) - sum(len(items.raw(at)) for at in range(len(body)))
+    assert longer > 0
+    assert abs(talk.table.prompt - (7_000 + longer) / 3.5) < 2
+    assert talk.table.account.read == 2_000 - talk.table.prompt
+    talk.table.tool = "page_in"
+    before = talk.table.prompt
+    talk.table.advance(3, 1, 3.0, items, 7_000)
+    assert talk.table.prompt == before + TOOL
 
 
 def test_a_leg_that_showed_nothing_stands_before_what_the_client_has():
