@@ -45,10 +45,9 @@ class CostAware:
     as one over the calls since, and grows with the page's size to the power of ``growth``. A session is taken to last
     ``horizon`` times the calls that it has had, the next cold cache to come after ``patience`` times the calls that
     there were between such moments so far. A repack of a prompt that is cached must bring at least ``margin`` of the
-    prompt's tokens. What repacks and faults have cost a session never runs ahead of what they saved it: a repack of a
-    warm prompt is paid from what was saved before, and one of a cold prompt must save, within ``soon`` calls and with
-    what was saved before, ``cover`` times what a fault costs. Whatever it costs, a prompt above ``limit`` tokens is cut
-    below it.
+    prompt's tokens. No repack is made on credit: one of a warm prompt costs at most what paging has saved the session so
+    far, less all that its repacks and faults have cost, and one of a cold prompt must, with that, save ``cover`` times
+    what a fault costs within ``soon`` calls. Whatever it costs, a prompt above ``limit`` tokens is cut below it.
     """
 
     reuse: float = STRENGTH
