@@ -45,9 +45,9 @@ class CostAware:
     as one over the calls since, and grows with the page's size to the power of ``growth``. A session is taken to last
     ``horizon`` times the calls that it has had, the next cold cache to come after ``patience`` times the calls that
     there were between such moments so far. A repack of a prompt that is cached must bring at least ``margin`` of the
-    prompt's tokens. No repack is made on credit: one of a warm prompt costs at most what paging has saved the session so
-    far, less all that its repacks and faults have cost, and one of a cold prompt must, with that, save ``cover`` times
-    what a fault costs within ``soon`` calls. Whatever it costs, a prompt above ``limit`` tokens is cut below it.
+    prompt's tokens. No repack is made on credit: one of a warm prompt costs at most what paging has saved the session
+    so far, less all that its repacks and faults have cost, and one of a cold prompt must, with that, save ``cover``
+    times what a fault costs within ``soon`` calls. Whatever it costs, a prompt above ``limit`` tokens is cut below it.
     """
 
     reuse: float = STRENGTH
