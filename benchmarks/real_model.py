@@ -5,6 +5,7 @@ each number is measured. ``--quick`` plays a part of the sessions, and its verdi
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,7 @@ def windows(calls: int) -> Script:
 def main() -> int:
     """Measure, print, and say whether every demand is met."""
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the servers are stopped as well
     with (
         tempfile.TemporaryDirectory(prefix="ctxpager-real-", dir=options.folder) as folder,
         model_servers(Path(folder), POLICIES) as servers,
