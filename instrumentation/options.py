@@ -5,15 +5,22 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 
 from instrumentation.comparison import Contender
-from instrumentation.oracles import ORACLES
+from instrumentation.oracles import OPTIMUM, ORACLES
 from pager.errors import ConfigError, PolicyError
 from pager.plugins import load_policy, policy_names
 
 
 def contenders(
-    named: str, settings: Iterable[str], configured: tuple[str, Mapping[str, object]] = ("", {})
+    named: str,
+    settings: Iterable[str],
+    configured: tuple[str, Mapping[str, object]] = ("", {}),
+    *,
+    optimum: bool = False,
 ) -> list[Contender]:
-    """The policies in a list with commas, with what ``--set`` says of them, above what is ``configured`` for one."""
+    """The policies in a list with commas, with what ``--set`` says of them, above what is ``configured`` for one.
+
+    The ``optimum`` comes last, if it is wanted and not named.
+    """
     names = [name for part in named.split(",") if (name := part.strip())]
     if not names:
         known = ", ".join([*policy_names(), *ORACLES])
@@ -28,7 +35,7 @@ def contenders(
     for one in found:
         if one.name not in ORACLES:
             load_policy(one.name, one.options)  # says what is wrong with it before anything is played
-    return found
+    return [*found, Contender(OPTIMUM)] if optimum and OPTIMUM not in options else found
 
 
 def _set(setting: str, names: Sequence[str]) -> list[tuple[str, str, object]]:

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
+from math import inf
 from pathlib import Path
 
 from pager.config import KEYS, Loaded, Settings, load, render
@@ -61,7 +62,8 @@ def _add_replay(command: argparse.ArgumentParser) -> None:
     command.add_argument("places", nargs="+", metavar="SESSION|FILE|FOLDER", help="what to play; all: the whole log")
     command.add_argument("--policy", dest="policies", metavar="A,B,C", help="the policies to play it under")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option of a policy")
-    command.add_argument("--jobs", type=int, default=1, metavar="N", help="how many processes play at a time")
+    command.add_argument("--no-optimum", action="store_true", help="don't look for the optimum, which takes longest")
+    command.add_argument("--jobs", type=_positive, default=1, metavar="N", help="how many processes play at a time")
     command.add_argument("--min-calls", type=int, default=5, metavar="N", help="leave shorter sessions out")
     command.add_argument("--json", action="store_true", help="print plain values instead of a table")
     command.set_defaults(run=_replay)
@@ -78,7 +80,9 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
 
 def _add_experiment(command: argparse.ArgumentParser) -> None:
     _add_settings(command)
-    command.add_argument("--since", type=float, metavar="DAYS", help="only sessions that began in the last DAYS days")
+    command.add_argument(
+        "--since", type=_not_negative, metavar="DAYS", help="only sessions that began in the last DAYS days"
+    )
     command.add_argument("--json", action="store_true", help="print plain values instead of a table")
     command.set_defaults(run=_experiment)
 
@@ -103,6 +107,18 @@ def _add_settings(command: argparse.ArgumentParser, leave_out: Collection[str] =
             command.add_argument(key.flag, dest=key.name, action=argparse.BooleanOptionalAction, help=words)
         else:
             command.add_argument(key.flag, dest=key.name, metavar="VALUE", help=words)
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
+    return number
+
+
+def _not_negative(text: str) -> float:
+    if not 0 <= (number := float(text)) < inf:
+        raise argparse.ArgumentTypeError(f"{text}: must be 0 or more")
+    return number
 
 
 def _load(options: argparse.Namespace) -> Loaded:
@@ -195,7 +211,8 @@ def _replay(options: argparse.Namespace) -> int:
 
     settings = _load(options).settings
     configured = (settings.policy, settings.paging.policy_options)
-    contenders = chosen.contenders(options.policies or settings.policy, options.set, configured)
+    named = settings.policy if options.policies is None else options.policies
+    contenders = chosen.contenders(named, options.set, configured, optimum=not options.no_optimum)
     conditions = Conditions(settings.prices, settings.models, options.min_calls, settings.paging.grace)
     found = sources.find(options.places, lambda: _open_log(settings))
     comparison = compare(found, contenders, conditions, options.jobs)

@@ -72,13 +72,30 @@ def test_a_file_is_played_under_the_policies_named(tmp_path, capsys):
     status, out, _ = replay(capsys, path, "--policy", "keep_all,fifo_age", "--set", "age=2", "--prices", "none")
     assert status == 0
     assert "1 sessions, 8 calls" in out
-    assert [line.split()[1] for line in out.splitlines()[2:] if "---" not in line] == ["policy", "keep_all", "fifo_age"]
+    rows = [line.split()[1] for line in out.splitlines()[2:] if "---" not in line]
+    assert rows == ["policy", "keep_all", "fifo_age", "optimum", "bound", "ideal"]
+    assert "of the optimum" in out
+
+
+def test_the_optimum_can_be_left_out_and_is_there_once(tmp_path, capsys):
+    path = record(tmp_path / "one.jsonl.gz")
+    _, out, _ = replay(capsys, path, "--policy", "keep_all", "--no-optimum")
+    assert "optimum" not in out
+    _, out, _ = replay(capsys, path, "--policy", "optimum,keep_all")
+    assert [row.split()[1] for row in out.splitlines()[4:]] == ["optimum", "bound", "ideal", "keep_all"]
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "many"])
+def test_a_number_of_processes_that_makes_no_sense_is_refused(tmp_path, capsys, jobs):
+    with pytest.raises(SystemExit):
+        replay(capsys, record(tmp_path / "one.jsonl.gz"), "--jobs", jobs)
+    assert f"{jobs}" in capsys.readouterr().err
 
 
 def test_without_a_policy_the_one_in_force_is_played(tmp_path, capsys):
     (tmp_path / "ctxpager.toml").write_text('policy = "fifo_age"\n[paging.policy_options]\nage = 2\n')
     path = record(tmp_path / "one.jsonl.gz")
-    _, out, _ = replay(capsys, path, "--json")
+    _, out, _ = replay(capsys, path, "--json", "--no-optimum")
     _, other, _ = replay(capsys, path, "--json", "--set", "age=1")
     told, changed = json.loads(out)["policies"], json.loads(other)["policies"]
     assert [row["policy"] for row in told] == ["fifo_age"]
