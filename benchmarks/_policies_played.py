@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from instrumentation.comparison import DOES_NOTHING, Comparison, Conditions, Contender, Row, compare
+from instrumentation.comparison import Comparison, Conditions, Contender, Row, compare
 from instrumentation.oracles import KNOWING, ORACLES
+from pager.arms import UNCHANGED
 from pager.plugins import policy_names
 
 OURS = "cost_aware"
@@ -41,7 +42,7 @@ class Figures:
         rows = self.comparison.rows()
         policies = [row for row in rows if row.policy in policy_names()]
         others = [row for row in rows if row not in policies]
-        return sorted(policies, key=lambda row: (row.policy != DOES_NOTHING, -row.cost_change)) + others
+        return sorted(policies, key=lambda row: (row.policy != UNCHANGED, -row.cost_change)) + others
 
     def curves(self) -> dict[str, list[Point]]:
         """By policy, what it had cost after so many calls, one session after the other; of an oracle maybe the end."""

@@ -8,9 +8,9 @@ import orjson
 
 from benchmarks._plots import Axis, Line, plot, thinned, ticks
 from benchmarks._policies_played import GRACES, OURS, Figures, Graces, Point
-from instrumentation.comparison import DOES_NOTHING
 from instrumentation.oracles import BELADY, BOUND, IDEAL, KNOWING, OPTIMUM, ORACLES
 from instrumentation.printing import as_json, table, told
+from pager.arms import UNCHANGED
 
 MARK = "policies"
 COMMAND = "CTXPAGER_RECORDINGS=DIR python -m benchmarks.policies --write"
@@ -101,7 +101,7 @@ def grace_picture(name: str, graces: Graces) -> str:
 
 def _line(name: str, points: Sequence[Point]) -> Line:
     """A line that looks the same in every picture: known policies have their colours, others share what is left."""
-    colours = (OURS, "fifo_age", KNOWING, "clear_oldest", "lru", "mask_recent", "watermark", OPTIMUM, DOES_NOTHING)
+    colours = (OURS, "fifo_age", KNOWING, "clear_oldest", "lru", "mask_recent", "watermark", OPTIMUM, UNCHANGED)
     colour = colours.index(name) if name in colours else len(colours)
     return Line(name, points, colour, dashed=name in _DRAWN_APART, bold=name == OURS)
 

@@ -1,14 +1,14 @@
 """Finds what a user names in the log: a session by its id, a call by its branch, number and attempt."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from instrumentation.outgoing import Where
 from pager.errors import ConfigError
 from pager.events import CallReceived, SessionOpened
 from pager.store import Store, Stored
 
-__all__ = ["Where", "find_call", "meant"]
+__all__ = ["Where", "find_call", "matching", "meant"]
 
 EVERY = 1_000_000
 """More sessions than any log holds."""
@@ -21,7 +21,7 @@ def meant(store: Store, name: str) -> str:
     """The one session whose id is this, or begins with it; raises ConfigError."""
     opened = store.recent("SessionOpened", EVERY)
     ids = list(dict.fromkeys(row.session for row in opened))
-    found = [name] if name in ids else [one for one in ids if name and one.startswith(name)]
+    found = matching(name, ids)
     if len(found) == 1:
         return found[0]
     if found:
@@ -29,6 +29,11 @@ def meant(store: Store, name: str) -> str:
     if not ids:
         raise ConfigError(f"session {name}: the log holds no session at all")
     raise ConfigError(f"session {name}: none of {len(ids)} begins like that; the newest are {_listed(opened, ids)}")
+
+
+def matching(name: str, ids: Sequence[str]) -> list[str]:
+    """The sessions that a name means: the one of this id, else all whose ids begin with it."""
+    return [name] if name in ids else [one for one in ids if name and one.startswith(name)]
 
 
 def _listed(opened: Iterable[Stored], ids: list[str]) -> str:

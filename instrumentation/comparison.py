@@ -13,6 +13,7 @@ from instrumentation.oracles import ORACLES
 from instrumentation.prepared import Prepared
 from instrumentation.replay import Outcome, Player
 from instrumentation.steps import Recording
+from pager.arms import UNCHANGED
 from pager.dialects import load as load_dialect
 from pager.models import Table as Models
 from pager.models import in_force
@@ -24,9 +25,6 @@ WORSE = 0.01
 
 SHORTEST = 5
 """Calls below which a session tells nothing."""
-
-DOES_NOTHING = "keep_all"
-"""The policy that needs no page table: under it a session costs what it costs."""
 
 Source = Path | Recording
 """A session: the file it is in, or itself."""
@@ -146,7 +144,7 @@ def play(source: Source, contenders: Sequence[Contender], conditions: Conditions
 
 def _outcomes(prepared: Prepared, contender: Contender, models: Models, before: Sequence[Charged]) -> Iterable[Outcome]:
     """What becomes of a session under a policy; an oracle may tell several things."""
-    if contender.name == DOES_NOTHING:
+    if contender.name == UNCHANGED:  # it needs no page table: a session costs what it costs
         return [Outcome(contender.name, before[-1], so_far=tuple(bill.cost for bill in before[1:]))]
     if contender.name in ORACLES:
         return ORACLES[contender.name](prepared, models)

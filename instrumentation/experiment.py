@@ -4,20 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from instrumentation.calls import EVERY
 from instrumentation.costs import Cost, cost
 from instrumentation.intervals import FEWEST, Ratio, group, needed, ratio
+from pager.arms import UNCHANGED
 from pager.events import AnswerFinished, AttemptFailed, CallReceived, LegFinished, SessionOpened
 from pager.models import Table as Models
 from pager.store import Store, Stored
 
-CONTROL = "keep_all"
-"""The arm that others are compared to, where it is there."""
-
 SHORTEST = 2
 """Answered calls that a session must have to count: paging can't do anything for one call."""
-
-EVERY = 1_000_000
-"""More sessions than any log holds."""
 
 DOLLARS, UNITS = "dollars", "units"
 
@@ -92,7 +88,7 @@ def report(store: Store, models: Models, shares: Mapping[str, float], since: flo
     sessions = [_read(store.events(name), name, arm, models) for name, arm in arms.items() if arm]
     sessions.sort(key=lambda one: (one.arm, one.session))
     by_arm = {arm: list(its) for arm, its in groupby(sessions, key=lambda one: one.arm)}
-    order = sorted(by_arm, key=lambda arm: (arm != CONTROL, -shares.get(arm, 0.0), -len(by_arm[arm]), arm))
+    order = sorted(by_arm, key=lambda arm: (arm != UNCHANGED, -shares.get(arm, 0.0), -len(by_arm[arm]), arm))
     told = [_summed(arm, by_arm[arm]) for arm in order]
     return Report(told, list(_comparisons(order, by_arm)), sum(not arm for arm in arms.values()))
 

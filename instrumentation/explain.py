@@ -12,10 +12,11 @@ from instrumentation.calls import Where, find_call, meant
 from instrumentation.prompts import sent
 from instrumentation.verdicts import Row, rows
 from pager import planner, sessions
+from pager.arms import UNCHANGED
 from pager.dialect import Dialect
-from pager.errors import ConfigError, NotUnderstood
+from pager.errors import ConfigError, NotUnderstood, StoreCorrupt
 from pager.events import AnswerFinished, BranchOpened, Bypassed, CallReceived, LegFinished, Repacked, Tokens
-from pager.experience import SHIPPED, Experience, decode
+from pager.experience import SHIPPED, Experience, recalled
 from pager.lineage import Session
 from pager.model import Request
 from pager.models import Table as Models
@@ -28,7 +29,6 @@ from pager.table import Table
 from pager.tables import Tables
 from pager.terms import carrier_of, terms_of
 
-UNCHANGED = "keep_all"
 IN_FULL = frozenset({"asked", "page_table"})
 """Why a call was not planned, as the log says it."""
 
@@ -263,10 +263,10 @@ def _experience(store: Store, version: str) -> tuple[Experience, str]:
     """What the session went by of what was learned, and what that was in words."""
     if not version:
         return SHIPPED, "what is shipped"
-    content = store.blob(bytes.fromhex(version))
-    if content is None:
-        return SHIPPED, f"what is shipped, as version {version[:12]} is not in the log any more"
-    return decode(content), f"version {version[:12]}"
+    try:
+        return recalled(version, store.blob), f"version {version[:12]}"
+    except StoreCorrupt as error:
+        return SHIPPED, f"what is shipped: {error}"
 
 
 def _terms(case: _Case, conditions: Conditions, known: Experience) -> Terms:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from instrumentation.bill import tokens_in
+from instrumentation.calls import EVERY
 from instrumentation.prompts import Sent, sent
 from instrumentation.steps import Recording, Step
 from pager.dialect import Dialect
-from pager.errors import NotUnderstood
+from pager.errors import NotUnderstood, StoreCorrupt
 from pager.events import AnswerFinished, BranchOpened, Bypassed, SessionOpened, ToolCalled
+from pager.experience import SHIPPED, Experience, recalled
 from pager.model import Answer, Request
 from pager.quotes import said
 from pager.splice import Carrier
@@ -27,7 +29,7 @@ Spot = tuple[int, int, int]
 
 def names(store: Store) -> list[str]:
     """The ids of all sessions in the log, the oldest first."""
-    return list(dict.fromkeys(row.session for row in reversed(store.recent("SessionOpened", 1_000_000))))
+    return list(dict.fromkeys(row.session for row in reversed(store.recent("SessionOpened", EVERY))))
 
 
 def load(store: Store, session: str, load_dialect: Callable[[str], Dialect]) -> list[Recording]:
@@ -37,9 +39,11 @@ def load(store: Store, session: str, load_dialect: Callable[[str], Dialect]) -> 
     found: dict[str, list[Step]] = {}
     for call in sent(log):
         found.setdefault(call.call.dialect, []).append(reader.step(call))
-    several = len(found) > 1
+    several, facts = len(found) > 1, reader.facts
+    known = _experience(store, facts.learned)
+    families = {number: bytes.fromhex(opened.family) for number, opened in facts.opened.items()}
     return [
-        Recording(f"{session} ({dialect})" if several else session, dialect, steps, reader.facts.harness)
+        Recording(f"{session} ({dialect})" if several else session, dialect, steps, facts.harness, known, families)
         for dialect, steps in found.items()
     ]
 
@@ -49,6 +53,7 @@ class _Facts:
     """What the log says of the calls of a session, beside the calls themselves."""
 
     harness: str = ""
+    learned: str = ""
     opened: dict[int, BranchOpened] = field(default_factory=dict)
     answers: dict[Spot, AnswerFinished] = field(default_factory=dict)
     issued: dict[Spot, set[str]] = field(default_factory=dict)
@@ -59,8 +64,8 @@ def _facts(log: Iterable[Stored]) -> _Facts:
     facts = _Facts()
     for row in log:
         match row.event:
-            case SessionOpened(harness=harness):
-                facts.harness = harness
+            case SessionOpened(harness=harness, learned=learned):
+                facts.harness, facts.learned = harness, learned
             case BranchOpened() as opened:
                 facts.opened[opened.branch] = opened
             case AnswerFinished() as answer:
@@ -128,6 +133,14 @@ class _Reader:
         if digest not in self._blobs:
             self._blobs[digest] = self._store.blob(digest)
         return self._blobs[digest]
+
+
+def _experience(store: Store, version: str) -> Experience:
+    """What the session went by of what was learned; what is shipped where that can't be read, as live."""
+    try:
+        return recalled(version, store.blob)
+    except StoreCorrupt:
+        return SHIPPED
 
 
 def _parsed(dialect: Dialect, body: bytes) -> Request | None:

@@ -21,7 +21,7 @@ from pager.dialects import load as load_dialect
 from pager.events import LegFinished, Repacked, Tokens
 from pager.eviction import Stubs, carry_out, text_at
 from pager.exchange import ROUNDS, SMALLEST_REPLY
-from pager.lineage import Session
+from pager.lineage import Branch, Session
 from pager.models import Table as Models
 from pager.page import BYTES_A_TOKEN as PLANNED
 from pager.page import Page, tokens_of
@@ -155,11 +155,18 @@ class Player:
         """The page table of a call's branch; a new one for its first call."""
         step, tables = call.step, self._session.tables
         if step.branch not in tables:
+            self._open_branches(step.branch)
             dialect = self._dialect.name
             sessions.open_table(self._session, step.branch, step.parent, dialect, self._tables, step.fork_call)
             tables[step.branch].read = self._prepared.read
             self._sent[step.branch] = _Sent()
         return tables[step.branch]
+
+    def _open_branches(self, number: int) -> None:
+        """Have a branch of this number, which tells what it has in common with others."""
+        branches, families = self._session.branches, self._prepared.recording.families
+        for at in range(len(branches), number + 1):
+            branches.append(Branch(at, "", b"", families.get(at, b"")))
 
     def _terms(self, call: Call, table: Table) -> Terms:
         """What a call is planned under; the provider that is played caches without being asked to."""
@@ -171,6 +178,7 @@ class Player:
             reserve_of(model, step.reserve, model.window),
             planner.binds_thinking(step.model),
             cacheable=models.cache(step.model).minimum,
+            experience=self._prepared.recording.experience,
             harness=self._prepared.recording.harness,
             grace=self._prepared.grace,
         )

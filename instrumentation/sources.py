@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from instrumentation import logged, recordings
+from instrumentation.calls import matching
 from instrumentation.steps import Recording
 from pager.dialects import load as load_dialect
 from pager.errors import ConfigError
@@ -42,7 +43,7 @@ def _meant(name: str, known: Sequence[str]) -> Sequence[str]:
     """The sessions of the log that a name means."""
     if name == ALL:
         return known
-    found = [name] if name in known else [session for session in known if session.startswith(name)]
+    found = matching(name, known)
     if len(found) == 1:
         return found
     if found:

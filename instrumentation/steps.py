@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pager.experience import SHIPPED, Experience
+
 
 class Step(NamedTuple):
     """One call of a session, or a further attempt at it.
@@ -34,12 +36,18 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recorded session: its steps in the order in which they happened, in one wire format."""
+    """A recorded session: its steps in the order in which they happened, in one wire format.
+
+    ``experience`` is what it went by of what other sessions had taught; ``families`` say by a branch's number which
+    branches have the same beginning.
+    """
 
     name: str
     dialect: str
     steps: Sequence[Step]
     harness: str = ""
+    experience: Experience = SHIPPED
+    families: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from pager.policy import Policy
 
+UNCHANGED = "keep_all"
+"""The policy under which every request goes out as it came."""
+
 
 class Rule(NamedTuple):
     """A policy under the name by which it is known."""

@@ -8,12 +8,13 @@ seen. An experience has a version, the digest of its content, so that a session 
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
 
+from pager.errors import StoreCorrupt
 from pager.events import Learned
 from pager.store import Stored
 
@@ -145,3 +146,16 @@ def decode(content: bytes) -> Experience:
 
 SHIPPED = Experience()
 """What a fresh install knows."""
+
+
+def recalled(version: str, fetch: Callable[[bytes], bytes | None]) -> Experience:
+    """What was learned by a version, out of the log's contents; raises StoreCorrupt where that can't be read."""
+    if not version:
+        return SHIPPED
+    try:
+        content = fetch(bytes.fromhex(version))
+        if content is not None:
+            return decode(content)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise StoreCorrupt(f"what was learned as version {version[:12]} can't be read: {error}") from error
+    raise StoreCorrupt(f"what was learned as version {version[:12]} is not in the log any more")

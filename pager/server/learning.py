@@ -14,8 +14,8 @@ from contextlib import suppress
 from time import time
 from typing import NamedTuple
 
-from pager.errors import StoreCorrupt, StoreError
-from pager.experience import LOG, Version, decode, newest
+from pager.errors import StoreError
+from pager.experience import LOG, Version, newest, recalled
 from pager.server.paging import Pager
 from pager.settings import Settings
 from pager.store import Store
@@ -52,21 +52,10 @@ def recall(pager: Pager, store: Store) -> Version | None:
     """Let new sessions go by what was last learned, if anything was; raises StoreError where that can't be read."""
     known = newest(store.events(LOG))
     if known is not None and known.name != pager.learned:
-        _expect_readable(store, known.name)
+        recalled(known.name, store.blob)  # or nobody goes by it
         pager.experience(known.name)  # now, as calls must not wait for a disk
         pager.learned = known.name
     return known
-
-
-def _expect_readable(store: Store, version: str) -> None:
-    try:
-        content = store.blob(bytes.fromhex(version))
-        if content is not None:
-            decode(content)
-            return
-    except ValueError as error:
-        raise StoreCorrupt(f"what was learned can't be read: {error}") from error
-    raise StoreCorrupt(f"what was learned, {version}, is not in the log any more")
 
 
 class Learner:

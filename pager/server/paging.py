@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
-
-from pager import experience, planner, sessions
+from pager import planner, sessions
 from pager.arms import Arms, Rule
 from pager.dialect import Dialect
 from pager.errors import StoreError
 from pager.events import Bypassed, Event, Repacked
 from pager.eviction import Stubs, carry_out, text_at
-from pager.experience import SHIPPED, Experience
+from pager.experience import SHIPPED, Experience, recalled
 from pager.lineage import Placement, Session
 from pager.model import Request
 from pager.models import Table as Models
@@ -120,8 +118,9 @@ class Pager:
         paged = Paged(call.dialect, request, table, terms, (table.call, table.attempt), rule)
         if table.lost_legs:
             gone = f"the place of {table.lost_legs} hidden legs is gone from the client's history"
-            paged.events.append(Repacked(*where, cause="client", reason=gone, policy=rule.name))
-            table.evidence.changed()
+            lost = Repacked(*where, cause="client", reason=gone, policy=rule.name)
+            sessions.repack(table, lost)
+            paged.events.append(lost)
         if call.bypass:
             self.bypassed += 1
             paged.events.append(Bypassed("asked", call.bypass, branch, placement.call))
@@ -218,9 +217,9 @@ class Pager:
 
     def _recalled(self, version: str) -> Experience:
         try:
-            return experience.decode(self.tables.item(bytes.fromhex(version)))
-        except (StoreError, ValueError, msgspec.MsgspecError) as error:
-            log.warning("what was learned as %s can't be read, so what is shipped is used: %s", version[:16], error)
+            return recalled(version, self.tables.fetch)
+        except StoreError as error:
+            log.warning("sessions that began with it go by what is shipped: %s", error)
             return SHIPPED
 
     def _text(self, dialect: Dialect, source: Source) -> str | None:

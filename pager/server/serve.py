@@ -9,7 +9,7 @@ from contextlib import suppress
 import uvicorn
 
 from pager import dialects
-from pager.arms import Arms, Rule
+from pager.arms import UNCHANGED, Arms, Rule
 from pager.errors import ConfigError, PolicyError, StoreError
 from pager.models import in_force
 from pager.plugins import load_policy
@@ -23,7 +23,6 @@ from pager.settings import Settings
 from pager.store import Store
 from pager.stores import open_store
 
-UNCHANGED = "keep_all"  # the policy under which every request goes out as it came
 GRACE = 10  # seconds that calls under way have to end when the proxy is stopped
 ANSWERS_RECALLED = 500  # newest answers in the log from which the token counts' corrections are learned again
 log = logging.getLogger("ctxpager")

@@ -468,7 +468,7 @@ def test_what_the_session_had_learned_is_used_again():
             store.append(Batch("learned", 0.0, blobs={sha256(content).digest(): content}))
         play(store, grown(4), learned=lesson.version)
         found = told(store, 4)
-        assert found.learned.startswith("version " if kept else "what is shipped, as version ")
+        assert found.learned.startswith("version " if kept else "what is shipped: what was learned as version ")
         assert found.to_go == (16.0 if kept else 8.0)
 
 
