@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pager.page import ERROR_CALLS, HELD, Page, left_of
+from pager.page import Page
 from pager.planner import Plan
 from pager.policy import PageView, View, Weighed
 from pager.table import Table
@@ -103,8 +103,8 @@ def _pinned_by(page: Page, call: int, grace: int) -> str:
     """The rule by which a page must stay."""
     if call - page.born < grace:
         return "new"
-    if page.is_error and call - page.born < ERROR_CALLS:
+    if page.failing(call):
         return "a tool that failed"
-    if page.pin > 0 and left_of(page.pin, call - page.pinned_at) >= HELD:
+    if page.held(call):
         return "asked for lately"
     return "thinking stands behind it"

@@ -168,10 +168,6 @@ class Evidence:
         seen = self.lost[-1] if len(self.lost) == TWICE else math.inf
         return max(self.held, min(ttl, seen))
 
-    def warm(self, idle: float, ttl: float) -> bool:
-        """Whether the prefix is believed to be in the cache so many seconds after its last use."""
-        return ttl > 0 and self.caches(ttl) and idle <= self.lifetime(ttl)
-
     def caches(self, ttl: float) -> bool:
         """Whether the provider is believed to cache at all."""
         return len(self.empty) < TWICE or self.empty[-1] > ttl

@@ -8,7 +8,7 @@ arrays, nor the other way round.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 
@@ -69,12 +69,13 @@ class Mirror:
         self._add_slots(slots[self._known_slots :])
 
     def __getitem__(self, field: str) -> "Numbers":
-        return self._rows[: self._known_pages, _PLACE[field]]
+        return _read_only(self._rows[: self._known_pages, _PLACE[field]])
 
     @property
     def tools(self) -> "NDArray[np.intp]":
         """The number of each page's tool; which tool has which number is the same while the table lives."""
-        return self._tools[: self._known_pages]
+        tools: NDArray[np.intp] = _read_only(self._tools[: self._known_pages])
+        return tools
 
     @property
     def tool_names(self) -> list[str]:
@@ -104,6 +105,12 @@ class Mirror:
             sizes = np.fromiter((slot.size for slot in slots), float, len(slots))
             self._starts[first + 1 : last + 1] = self._starts[first] + np.cumsum(sizes + BETWEEN)
         self._known_slots = last
+
+
+def _read_only(column: "NDArray[Any]") -> "NDArray[Any]":
+    """The same numbers, which policies are shown and must not change."""
+    column.flags.writeable = False
+    return column
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is known of one page, and what paging has saved and cost a branch."""
+"""What is known of one page, and what paging has saved and cost a session."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -99,10 +99,17 @@ class Page:
         """Whether the model needed it after the answer it was got for."""
         return self.faults > 0 or self.used - self.born >= GRACE
 
+    def held(self, call: int) -> bool:
+        """Whether a fault still holds it."""
+        return self.pin > 0 and left_of(self.pin, call - self.pinned_at) >= HELD
+
+    def failing(self, call: int) -> bool:
+        """Whether it is an error that the model may be working on."""
+        return self.is_error and call - self.born < ERROR_CALLS
+
     def pinned(self, call: int) -> bool:
         """Whether a fault, or an error that the model is working on, still holds it."""
-        held = self.pin > 0 and left_of(self.pin, call - self.pinned_at) >= HELD
-        return held or (self.is_error and call - self.born < ERROR_CALLS)
+        return self.held(call) or self.failing(call)
 
     def hold(self, call: int) -> None:
         """It has come because it was asked for: a copy that went at once would only be asked for again."""

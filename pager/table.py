@@ -169,13 +169,17 @@ class Table:
                 self._quotes.forget(name)
             self.known = here
         self.digests, self.norms = list(items.digests), list(items.norms)
+        self._reckon(size, kept, model, around)
+
+    def _reckon(self, size: int, kept: int, model: str, around: str) -> None:
+        """Count the prompt of a request of so many bytes, of which so many slots were kept, and what paging spares."""
         spared = self._spared()
         self.before, self.prompt = self.prompt, max(0, tokens_of(size) - spared)
         fresh = tokens_of(sum([slot.size for slot in self.slots[kept:]])) if kept else self.prompt
         shared = max(0, self.prompt - fresh) if around == self.around else 0
         self.around = around
-        self.evidence.sent(at, model, self.prompt, shared)
-        self.account.read += spared if attempt == 1 else 0
+        self.evidence.sent(self.at, model, self.prompt, shared)
+        self.account.read += spared if self.attempt == 1 else 0
 
     def _spared(self) -> int:
         """The tokens that the prompt is shorter than the client's, by its stubs; legs and the tool make it longer."""

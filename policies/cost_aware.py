@@ -17,6 +17,7 @@ other sessions have taught better, it is taken to go on for twice the calls it h
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -81,10 +82,8 @@ class Plan:
         self._rule, self._view = rule, view
         self._it = it = columns(view.pages)
         self._caches = view.prices.read < view.prices.write
-        self._left = rule.horizon * view.call if view.to_go is None else view.to_go
-        self._left = max(1.0, self._left)
+        self._left = max(1.0, rule.horizon * view.call if view.to_go is None else view.to_go)
         self._frees = it.tokens - it.stub_tokens
-        self._size = np.maximum(it.tokens, 1.0)
         self.may_go: Flags = it.evictable
         self._fault = self._asking + (view.prices.write - view.prices.read) * it.tokens
 
@@ -161,22 +160,23 @@ class Plan:
         between = (self._view.call + 8) / (self._view.colds + 0.5)
         return min(self._left, max(1.0, self._rule.patience * between))
 
+    @cached_property
     def _strength(self) -> "Numbers":
         """How much a page is in demand: the chance that it is needed a call after its use."""
         it, rule = self._it, self._rule
-        strength = rule.reuse * it.usual * (self._size / SIZE) ** rule.growth
+        strength = rule.reuse * it.usual * (np.maximum(it.tokens, 1.0) / SIZE) ** rule.growth
         strength = strength * np.where(it.faults, 1.5, 1.0) * np.where(it.superseded, 0.5, 1.0)
         return np.minimum(strength, 0.95)
 
     def chance(self) -> "Numbers":
         """How likely each page is needed within the span: a chance of strength / n in the n-th call after its use."""
         idle = np.maximum(self._it.idle, 1.0)
-        chance: Numbers = 1 - (idle / (idle + self.span)) ** self._strength()
+        chance: Numbers = 1 - (idle / (idle + self.span)) ** self._strength
         return chance
 
     def saving(self) -> "Numbers":
         """What evicting each page saves until it is needed or the span is over."""
-        prices, idle, wanes = self._view.prices, np.maximum(self._it.idle, 1.0), 1 - self._strength()
+        prices, idle, wanes = self._view.prices, np.maximum(self._it.idle, 1.0), 1 - self._strength
         calls = idle / wanes * ((1 + (self.span - 1) / idle) ** wanes - 1)
         return self._frees * ((prices.read if self._view.warm else prices.write) + prices.read * calls)
 

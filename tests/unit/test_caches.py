@@ -14,6 +14,11 @@ AUTOMATIC, MARKED, NONE = CacheKind
 TTL = 300.0
 
 
+def warm(evidence, idle, ttl):
+    """Whether the planner would take the prefix to be in the cache: it goes by the prices as evidence corrects them."""
+    return 0 < evidence.believed(Prices(ttl_seconds=ttl)).ttl_seconds >= idle
+
+
 @pytest.mark.parametrize(
     ("name", "provider", "cache"),
     [
@@ -89,8 +94,8 @@ def seen(*calls, model="m"):
 def test_at_first_what_is_documented_is_believed():
     evidence = seen()
     assert evidence.caches(TTL)
-    assert evidence.warm(TTL, TTL)
-    assert not evidence.warm(TTL + 1, TTL)
+    assert warm(evidence, TTL, TTL)
+    assert not warm(evidence, TTL + 1, TTL)
     assert evidence.believed(Prices()) == Prices()
 
 
@@ -98,7 +103,7 @@ def test_two_empty_reports_in_a_row_mean_that_the_provider_does_not_cache():
     assert seen((5, MISS)).caches(TTL)
     evidence = seen((5, MISS), (5, MISS))
     assert not evidence.caches(TTL)
-    assert not evidence.warm(1.0, TTL)
+    assert not warm(evidence, 1.0, TTL)
     assert evidence.believed(Prices()) == Prices(1.0, 1.0, 5.0, 0.0)
 
 
@@ -209,7 +214,6 @@ def test_another_model_starts_anew():
 def test_prices_without_a_cache_stay_as_they_are():
     prices = Prices(1.0, 1.0, 5.0, 0.0)
     assert seen((900, HIT)).believed(prices) is prices
-    assert not seen((900, HIT)).warm(0.0, 0.0)
 
 
 def test_a_copy_goes_its_own_way():
@@ -231,7 +235,7 @@ def test_a_hit_is_always_warm_again_after_the_same_gap(history, ttl):
     evidence = seen(*history)
     longest = max((gap for gap, cached in history if cached is not None and cached >= 9_000), default=0.0)
     assert evidence.lifetime(ttl) >= longest - 1e-6
-    assert evidence.warm(longest - 1e-6, ttl) == evidence.caches(ttl)
+    assert warm(evidence, longest - 1e-6, ttl) == evidence.caches(ttl)
 
 
 @given(calls, st.floats(1, 10_000))
@@ -257,7 +261,7 @@ def test_what_is_not_told_changes_no_belief(silent, ttl):
 @given(calls, gaps, gaps, st.floats(1, 10_000))
 def test_what_is_cold_stays_cold(history, idle, longer, ttl):
     evidence = seen(*history)
-    assert evidence.warm(idle, ttl) >= evidence.warm(idle + longer, ttl)
+    assert warm(evidence, idle, ttl) >= warm(evidence, idle + longer, ttl)
 
 
 @given(calls)

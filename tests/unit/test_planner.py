@@ -302,6 +302,18 @@ def test_a_page_that_was_needed_again_is_pinned_and_tells_it():
     assert (page.pinned, page.faults, page.idle, page.age) == (True, 1, 0, 2)
 
 
+@pytest.mark.parametrize("faults", [(), (3,), (3, 4), (4, 5)])
+def test_what_is_pinned_in_the_arrays_is_what_a_page_says_of_itself(faults):
+    branch = Branch().send(*READ_A)
+    for more in range(1, 12):
+        branch.send(*READ_A, *ON * more)
+        if branch.table.call in faults:
+            branch.table.pages[0].fault(branch.table.call)
+            branch.table.numbers.touch(branch.table.pages[0])
+        page, seen = branch.table.pages[0], branch.view().pages[0]
+        assert seen.pinned == (seen.age < TERMS.grace or page.pinned(branch.table.call))
+
+
 def test_facts_reach_the_policy():
     branch = Branch().send(*READ_A).send(user(), *READ_C)
     assert branch.view().facts == ["client_rewrote_history"]
