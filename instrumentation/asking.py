@@ -8,8 +8,8 @@ import orjson
 
 from pager import exchange
 from pager.dialect import Dialect
-from pager.exchange import Replies
-from pager.splice import Leg
+from pager.exchange import Refusal, Replies
+from pager.splice import HeldCall, Leg
 
 Json = dict[str, Any]
 
@@ -18,10 +18,24 @@ def ask(
     dialect: Dialect, tool: str, handles: Sequence[str], resolve: Callable[[str], str | None], limit: int, rounds: int
 ) -> tuple[Leg, Replies]:
     """A hidden leg in which the model asks for these pages, in the given round of its call, and what it was told."""
-    splice = dialect.splice(tool, lambda _: False)
+    splice = dialect.splice(tool, _Unwatched())
     splice.take(orjson.dumps(_ANSWERS[dialect.name](_name(handles, rounds), tool, {"pages": list(handles)})))
-    replies = exchange.reply(splice.held(), tool, resolve, limit=limit, rounds=rounds)
+    replies = exchange.reply(splice.held(), tool, resolve, _unasked, limit=limit, rounds=rounds)
     return splice.leg(replies.texts), replies
+
+
+class _Unwatched:
+    """A guard of calls that nobody makes here."""
+
+    def watches(self, name: str) -> bool:  # noqa: ARG002
+        return False
+
+    def holds(self, name: str, arguments: str) -> bool:  # noqa: ARG002
+        return False
+
+
+def _unasked(call: HeldCall) -> Refusal:
+    return Refusal("imitated", call.name)
 
 
 def _name(handles: Sequence[str], rounds: int) -> str:

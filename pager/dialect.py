@@ -4,12 +4,14 @@ A dialect is one file in ``pager/dialects`` with a class named ``Dialect``; the 
 its file name. Dialects are pure: bytes in, values out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from pager.model import Answer, Message, Request, Span
+from pager.offers import Listed
 from pager.sites import Site
-from pager.splice import Carrier, Expansion, Leg, Splice
+from pager.splice import Carrier, Expansion, Guard, Leg, Splice
+from pager.toolset import Toolset
 
 
 class AnswerReader(Protocol):
@@ -55,11 +57,14 @@ class Dialect(Protocol):
         Wire formats whose providers cache by themselves have no marks.
         """
 
-    def splice(self, tool: str, imitates: Callable[[str], bool]) -> Splice:
+    def offers(self, request: Request) -> Listed | None:
+        """The tools that the request offers; None where there are none that could be sent shorter."""
+
+    def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:
         """The state machine for one call to which the tool with this name was added.
 
-        ``imitates`` tells whether a call's arguments name a page that the model was shown only a stub of: such a call
-        is held back, too.
+        What the ``guard`` holds is held back, too; it waits for calls that the guard watches, and for no others.
+        ``tools`` are those that were sent short, which the client must not see where an answer repeats them.
         """
 
     def appended(self, leg: Leg) -> list[bytes]:

@@ -231,13 +231,38 @@ class Repacked(Event, frozen=True):
     price: float = 0.0
 
 
+class ToolsDecided(Event, frozen=True):
+    """It was decided in which form each tool of a branch is sent from this call on, until the client changes its tools.
+
+    ``decision`` is the blob that says so, tool by tool, with the short forms themselves; ``offered`` the digest of the
+    client's list of tools, ``tool`` the name of the tool that was added for asking. Tokens are our own count: ``whole``
+    of the tools as the client offers them, ``sent`` as they are sent, by form ``slim`` and ``deferred``, each of so
+    many tools. ``price`` is what the change costs, in units of one uncached input token.
+    """
+
+    branch: int
+    call: int
+    attempt: int
+    decision: str
+    offered: str
+    reason: str
+    tool: str = ""
+    tools: int = 0
+    whole: int = 0
+    sent: int = 0
+    slim: int = 0
+    deferred: int = 0
+    price: float = 0.0
+
+
 class LegFinished(Event, frozen=True):
     """A hidden leg of a call ended: the model asked for pages, and was answered here.
 
     ``said`` is the blob of what it said with our answers, as it stands in the prompt from now on; ``body`` that of the
     response as it came. ``pages`` are the handles of which the model got something, ``unknown`` those it made up;
-    ``imitated`` counts calls of the client's tools that were held back because they named a stub. ``mixed``: it is the
-    last leg, answered when the client's results come; its tokens are then those of the AnswerFinished.
+    ``imitated`` counts calls of the client's tools that were held back because they named a stub. ``schemas`` are the
+    tools that the model asked for in full, ``invalid`` those whose calls did not fit. ``mixed``: it is the last leg,
+    answered when the client's results come; its tokens are then those of the AnswerFinished.
     """
 
     branch: int
@@ -253,6 +278,8 @@ class LegFinished(Event, frozen=True):
     pages: list[str] = []
     unknown: list[str] = []
     imitated: int = 0
+    schemas: list[str] = []
+    invalid: list[str] = []
     mixed: bool = False
 
 
@@ -279,6 +306,7 @@ _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     | AttemptFailed
     | Bypassed
     | Repacked
+    | ToolsDecided
     | LegFinished
     | Learned
 )

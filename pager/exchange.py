@@ -6,11 +6,10 @@ many rounds are gone through for one answer; the last reply tells the model so.
 
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pager import page_in
 from pager.splice import Held, HeldCall
-from pager.stubs import HANDLE
 
 ROUNDS = 4
 """Legs of one call in which pages may be asked for."""
@@ -33,13 +32,24 @@ class Next(Enum):
     LATER = "later"
 
 
+class Refusal(NamedTuple):
+    """What the model is told of a call of the client's tools that was not run, and why it was not."""
+
+    cause: Literal["imitated", "invalid"]
+    text: str
+
+
 class Replies(NamedTuple):
-    """Our answers to the held calls, in their order; the handles that were given and those that nobody knows."""
+    """Our answers to the held calls, in their order; the handles that were given and those that nobody knows.
+
+    ``imitated`` counts the calls that named a stub, ``invalid`` are the tools whose calls did not fit their parameters.
+    """
 
     texts: tuple[str, ...]
     pages: tuple[str, ...]
     unknown: tuple[str, ...]
     imitated: int
+    invalid: tuple[str, ...] = ()
 
 
 def follows(held: Held, rounds: int) -> Next:
@@ -49,16 +59,28 @@ def follows(held: Held, rounds: int) -> Next:
     return Next.LATER if held.mixed else Next.RESEND
 
 
-def reply(held: Held, tool: str, resolve: Callable[[str], str | None], *, limit: int, rounds: int) -> Replies:
-    """Answer the held calls of this round; ``limit`` bounds what pages may take in all, in characters."""
+def reply(
+    held: Held,
+    tool: str,
+    resolve: Callable[[str], str | None],
+    refuse: Callable[[HeldCall], Refusal],
+    *,
+    limit: int,
+    rounds: int,
+) -> Replies:
+    """Answer the held calls of this round; ``limit`` bounds what pages may take in all, in characters.
+
+    ``refuse`` says what is told to a call of another tool than ours.
+    """
     texts: list[str] = []
     pages: list[str] = []
     unknown: list[str] = []
-    imitated = 0
+    refused: list[tuple[str, str]] = []
     for call in held.calls:
         if call.name != tool:
-            texts.append(_imitation(call, tool))
-            imitated += 1
+            cause, text = refuse(call)
+            texts.append(text)
+            refused.append((cause, call.name))
             continue
         if rounds > ROUNDS or limit <= 0:
             texts.append(NO_MORE if rounds > ROUNDS else NO_ROOM)
@@ -68,13 +90,10 @@ def reply(held: Held, tool: str, resolve: Callable[[str], str | None], *, limit:
         texts.append(given.text + LAST if rounds == ROUNDS else given.text)
         pages += given.pages
         unknown += given.unknown
-    return Replies(tuple(texts), tuple(dict.fromkeys(pages)), tuple(dict.fromkeys(unknown)), imitated)
-
-
-def _imitation(call: HeldCall, tool: str) -> str:
-    """What the model is told when it writes a stub where content belongs."""
-    handles = ", ".join(dict.fromkeys(HANDLE.findall(call.arguments)))
-    return (
-        f"{call.name} was not run: its arguments hold {handles}, which only stands for content that was moved out of "
-        f"this conversation. Get the content with {tool}, then call {call.name} again with the content itself."
+    return Replies(
+        tuple(texts),
+        tuple(dict.fromkeys(pages)),
+        tuple(dict.fromkeys(unknown)),
+        sum(cause == "imitated" for cause, _ in refused),
+        tuple(name for cause, name in refused if cause == "invalid"),
     )

@@ -26,6 +26,7 @@ from pager.identity import Key
 from pager.model import Message, Request
 from pager.page import Account
 from pager.table import Table, common_length
+from pager.toolset import Toolset
 
 WINDOW = 64  # messages a call usually adds at the most; longer steps back are looked for only when these find nothing
 FORKS_COMPARED = 64  # newest branches that a history with no continuation is compared to
@@ -148,7 +149,8 @@ class Session:
     """A session's branches, also by the marks of their latest requests, and where its log stands.
 
     ``answers`` and ``issued`` say which call got which answer and issued which tool call. ``tables`` are the branches'
-    page tables, by their numbers, which keep one ``account`` together; ``unpaged`` says why there are none, where they
+    page tables, by their numbers, which keep one ``account`` together, and ``toolsets`` what was decided of tools, by
+    the digests of their lists; ``unpaged`` says why there are none, where they
     could not be made. ``arm`` and ``learned`` were settled when it was opened: the arm of an experiment, and what it
     goes by of what others taught.
     """
@@ -162,6 +164,7 @@ class Session:
     answers: dict[str, tuple[int, int]] = field(default_factory=dict)
     tables: dict[int, Table] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
+    toolsets: dict[str, Toolset] = field(default_factory=dict)
     unpaged: str = ""
     harness: str = ""
     arm: str = ""

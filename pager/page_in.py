@@ -18,8 +18,9 @@ from pager.stubs import HANDLE
 NAME = "page_in"
 
 _DESCRIPTION = (
-    "A stub [pg_...: ...] stands for content moved out of this conversation. Fetch it by handle (pg_...) whenever you "
-    "need it: whole, by lines or by search. Never quote or invent stubs."
+    "A stub [pg_...: ...] stands for content moved out of this conversation, [pg_...] behind a tool's description for "
+    "the rest of it. Fetch it by handle (pg_...) whenever you need it: whole, by lines or by search. Never quote or "
+    "invent stubs."
 )
 # The handles come first: whoever fills in only one parameter fills in this one.
 _PARAMETERS = {

@@ -71,7 +71,7 @@ def binds_thinking(model: str) -> bool:
 
 def view(table: Table, outside: int, terms: Terms) -> View:
     """What a policy sees of the branch at its latest call; so many bytes of the prompt stand outside of its items."""
-    warm = _is_warm(table, terms)
+    warm = is_warm(table, terms)
     shown, total = _columns(table, outside, terms, warm=warm)
     return View(
         table.call,
@@ -194,7 +194,7 @@ def _priced(cause: str, reason: str, gone: list[Page], table: Table, seen: View)
     return Plan(cause, reason, tuple(gone), "", seen.warm, saved, left, round(price, 1))
 
 
-def _is_warm(table: Table, terms: Terms) -> bool:
+def is_warm(table: Table, terms: Terms) -> bool:
     """Whether the provider still holds the prefix: it was long enough, and is not older than the provider keeps it."""
     return table.call > 1 and table.idle <= terms.prices.ttl_seconds > 0 and table.before >= terms.cacheable
 

@@ -15,6 +15,7 @@ from pager.page_in import definition
 from pager.sites import spliced, stubbed
 from pager.splice import Carrier
 from pager.table import Slot, Table
+from pager.toolset import Toolset
 
 MARK = b'"cache_control"'
 WORTH_MARKING = 4_096  # bytes; providers cache nothing that is shorter
@@ -80,6 +81,7 @@ def render(dialect: Dialect, request: Request, table: Table, carrier: Carrier | 
     edits = [*_slots(dialect, request, table, marked)]
     if carrier is not None and table.tool:
         edits += _tool(request, carrier, definition(dialect.name, table.tool))
+        edits += _tools(dialect, request, table.tools)
     if head is not None and not any(_overlap(head[0], span) for span, _ in edits):
         edits.append(head)
     return Outgoing(request, tuple(edits))
@@ -157,6 +159,15 @@ def _tool(request: Request, carrier: Carrier, entry: bytes) -> list[Edit]:
     shift = request.starts[carrier.item] if carrier.item is not None else 0
     at = shift + carrier.at
     return [(Span(at, at), carrier.before + entry + carrier.after)]
+
+
+def _tools(dialect: Dialect, request: Request, decided: Toolset | None) -> Iterator[Edit]:
+    """The edits that put short forms in the place of tools, as long as the client offers those that were decided on."""
+    listed = dialect.offers(request) if decided is not None and decided.shortened else None
+    if decided is None or listed is None or listed.offers.digest != decided.digest:
+        return
+    for span, new in decided.edits(listed.offers):
+        yield Span(listed.start + span.start, listed.start + span.end), new
 
 
 def _overlap(left: Span, right: Span) -> bool:

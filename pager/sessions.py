@@ -20,6 +20,7 @@ from pager.events import (
     SessionOpened,
     Tokens,
     ToolCalled,
+    ToolsDecided,
 )
 from pager.identity import Key
 from pager.lineage import Branch, History, Placement, Session, answer_mark, call_mark, continues, key_mark, mark_of
@@ -27,6 +28,7 @@ from pager.splice import Leg
 from pager.store import Place, Stored
 from pager.table import Items, Table
 from pager.tables import Tables
+from pager.toolset import Toolset
 
 IDS_LOOKED_UP = 8  # newest tool call ids by which a history without any known beginning is looked for
 
@@ -198,6 +200,8 @@ def fold_tables(session: Session, log: Iterable[Stored], norms_of: NormsOf, tabl
                 learn_usage(session.tables[number], usage, size)
             case Repacked(branch=number) as repacked if number in session.tables:
                 repack(session.tables[number], repacked)
+            case ToolsDecided(branch=number) as decided if number in session.tables:
+                decide_tools(session, decided, tables.toolset(decided.decision))
             case LegFinished(branch=number) as leg if number in session.tables:
                 keep_leg(session.tables[number], leg, tables.leg(bytes.fromhex(leg.said)))
             case Bypassed(reason=reason, branch=number, detail=detail) if (
@@ -246,6 +250,17 @@ def repack(table: Table, repacked: Repacked) -> None:
     table.account.repacks += repacked.price
     table.account.unwritten += 0 if repacked.warm else repacked.saved
     table.evidence.changed()
+
+
+def decide_tools(session: Session, event: ToolsDecided, decided: Toolset) -> None:
+    """Carry out a logged decision on the tools of a branch."""
+    table = session.tables[event.branch]
+    table.tool = event.tool or table.tool
+    changed = decided.shortened or (table.tools is not None and table.tools.shortened)
+    table.decide_tools(decided)
+    session.toolsets[decided.digest] = decided
+    if changed and table.call > 1:
+        table.evidence.changed()
 
 
 def learn_usage(table: Table, usage: Tokens, size: int) -> None:

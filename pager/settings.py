@@ -169,6 +169,22 @@ class Paging(_Part):
     )
 
 
+class Tools(_Part):
+    """How the client's tools are sent; nothing of it matters under keep_all, which changes no request."""
+
+    shorten: Annotated[Literal["auto", "off"], Words('"auto" or "off"')] = Field(
+        default="auto",
+        description="Whether tools that are hardly ever called are sent without their prose, or without their "
+        "parameters, where that pays. auto, because most tools that a client offers are never called; calls of such a "
+        "tool are checked against all of it before the client sees them. off sends every tool as it came.",
+    )
+    defer_above: Annotated[int, Strict(), Field(ge=0), Words("a whole number of tokens, 0 or more")] = Field(
+        default=20_000,
+        description="How many tokens all tools of a request must have before any may be sent without its parameters. "
+        "20,000 is more than coding agents bring themselves, and less than a large MCP server adds.",
+    )
+
+
 class Experiment(_Part):
     """Which share of the sessions is under which policy, to compare them."""
 
@@ -245,6 +261,7 @@ class Settings(_Part):
     upstream: Upstream = Field(default_factory=Upstream)
     identity: Identity = Field(default_factory=Identity)
     paging: Paging = Field(default_factory=Paging)
+    tools: Tools = Field(default_factory=Tools)
     experiment: Experiment = Field(default_factory=Experiment)
     models: Annotated[Mapping[Name, Mapping[str, object]], Words("a table for each model name")] = Field(
         default_factory=dict,

@@ -31,14 +31,14 @@ DEEPEST = 64
 LONGEST_SLIM = 200
 """Characters of a slim tool's first sentence."""
 
-LONGEST_DEFERRED = 80
+LONGEST_DEFERRED = 60
 """Characters of a deferred tool's one line."""
 
-LEAST_SHARE = 0.25
+LEAST_SHARE = 0.1
 """What a shorter form must save at least, as a share of the whole one's tokens."""
 
-LEAST_TOKENS = 30
-"""What a shorter form must save at least: about twice what its handle costs."""
+LEAST_TOKENS = 10
+"""What a shorter form must save at least: about what its handle costs."""
 
 PROSE = frozenset({"$comment", "$schema", "default", "description", "examples", "title"})
 """Keywords that say nothing of which arguments are allowed."""
@@ -70,14 +70,14 @@ _ALIKE = frozenset({
 _LARGEST = float(1 << 63)  # larger integers may have been rounded when they were decoded
 
 _READ = 2_000  # characters of a description in which its first sentence is looked for
-_NOTE = re.compile(r"\s*\[pg_[0-9a-f]{8,32}: [^\[\]]*\]\s*\Z")
+_NOTE = re.compile(r"\s*\[pg_[0-9a-f]{8,32}\]\s*\Z")
 _SENTENCE_END = re.compile(r"[.!?](?=[ '\")\]]*(?: [^a-z]|\Z))|[\u3002\uff01\uff1f]")
 _ABBREVIATED = re.compile(r"(?:\b(?:e\.g|i\.e|etc|vs|cf|incl|approx|no|resp|\w)\.)\Z", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as a client offers it: ``parameters`` is its decoded schema, ``raw`` the whole entry as it was sent.
+    """A tool as a client offers it: ``parameters`` is its decoded schema, ``raw`` all of it as it was sent.
 
     ``strict`` is True where the provider enforces the schema, also where it does so unless told otherwise.
     """
@@ -118,12 +118,12 @@ class Forms:
     not_deferred: str = ""
 
 
-def forms(tool: Tool, handle: str, count: Callable[[str], int], *, getter: str = "page_in") -> Forms:
+def forms(tool: Tool, handle: str, count: Callable[[str], int]) -> Forms:
     """All that a tool may be sent as; ``count`` counts tokens, ``handle`` is that of ``tool.raw``."""
     try:
-        text = _text(tool.name, tool.description, _dumped(tool.parameters))
+        text = _text(tool.name, tool.description, dumped(tool.parameters))
         whole = Size(len(text), count(text.decode()))
-        slimmed = slim(tool, handle, getter=getter)
+        slimmed = slim(tool, handle)
     except NotUnderstood as found:
         reason = f"its schema is not understood: {found}"
         return Forms(
@@ -132,7 +132,7 @@ def forms(tool: Tool, handle: str, count: Callable[[str], int], *, getter: str =
     slim_size, small = _weighed(slimmed, whole, count)
     if tool.strict:
         return Forms(whole, None if small else slimmed, slim_size, small, not_deferred="its schema is enforced")
-    short = deferred(tool, handle, getter=getter)
+    short = deferred(tool, handle)
     short_size, little = _weighed(short, whole, count)
     return Forms(
         whole, None if small else slimmed, slim_size, small, None if little else short, short_size, not_deferred=little
@@ -149,20 +149,20 @@ def _weighed(form: Slim, whole: Size, count: Callable[[str], int]) -> tuple[Size
 
 
 def _text(name: str, description: str, parameters: bytes) -> bytes:
-    return b'{"name":%b,"description":%b,"parameters":%b}' % (_dumped(name), _dumped(description), parameters)
+    return b'{"name":%b,"description":%b,"parameters":%b}' % (dumped(name), dumped(description), parameters)
 
 
-def slim(tool: Tool, handle: str, *, getter: str = "page_in") -> Slim:
+def slim(tool: Tool, handle: str) -> Slim:
     """The tool with its first sentence and with parameters without prose; raises ``NotUnderstood``."""
     sentence = first_sentence(tool.description, LONGEST_SLIM)
-    said = f"{sentence} [{handle}: {getter} for the whole]".lstrip()
-    return Slim(tool.name, said, _dumped(without_prose(tool.parameters, strict=tool.strict)))
+    said = f"{sentence} [{handle}]".lstrip()
+    return Slim(tool.name, said, dumped(without_prose(tool.parameters, strict=tool.strict)))
 
 
-def deferred(tool: Tool, handle: str, *, getter: str = "page_in") -> Slim:
+def deferred(tool: Tool, handle: str) -> Slim:
     """The tool with one line, and as parameters any object; not for strict tools."""
     sentence = first_sentence(tool.description, LONGEST_DEFERRED)
-    return Slim(tool.name, f"{sentence} [{handle}: {getter} for its parameters]".lstrip(), b'{"type":"object"}')
+    return Slim(tool.name, f"{sentence} [{handle}]".lstrip(), b'{"type":"object"}')
 
 
 # Descriptions
@@ -332,7 +332,8 @@ def _references(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
         yield from _references(part)
 
 
-def _dumped(value: Any) -> bytes:  # noqa: ANN401 - any JSON
+def dumped(value: Any) -> bytes:  # noqa: ANN401 - any JSON
+    """The value as compact JSON; raises ``NotUnderstood``."""
     try:
         return orjson.dumps(value)
     except TypeError as error:  # half an emoji, or an integer of more than 64 bits

@@ -84,6 +84,16 @@ class Expansion:
     items: tuple[bytes, ...]
 
 
+class Guard(Protocol):
+    """Knows which calls of the client's own tools must not reach it."""
+
+    def watches(self, name: str) -> bool:
+        """Whether a call of this tool must be complete before it is known if the client may see it."""
+
+    def holds(self, name: str, arguments: str) -> bool:
+        """Whether a call with these arguments is held back."""
+
+
 class Splice(Protocol):
     """One call as the client sees it, made of its legs; begun with the first leg."""
 

@@ -25,6 +25,7 @@ from pager.quotes import Index
 from pager.splice import Expansion, Leg
 from pager.stubs import longer, main_argument
 from pager.supersession import Deed, Supersession, deed_of
+from pager.toolset import Sent, Toolset
 
 LONGER = 24
 """Digits of the handle of a page whose usual handle is that of another content."""
@@ -99,7 +100,8 @@ class Table:
     the model knows by a stub, ``facts`` what happened since the call before, ``gaps`` the seconds between calls.
     ``prompt`` are the tokens of the latest call's prompt as it is paged, ``before`` those of the one before;
     ``reported`` are the tokens that the provider found in a prompt of so many bytes, the latest of which that is known;
-    ``evidence`` is what its reports have shown of its cache.
+    ``evidence`` is what its reports have shown of its cache. ``tools`` is what was last decided of the client's tools,
+    if anything was, and ``schemas`` are all tools that were ever sent short, by their handles.
     """
 
     dialect: str
@@ -110,6 +112,7 @@ class Table:
     at: float = 0.0
     idle: float = 0.0
     tool: str = ""
+    tools: Toolset | None = None
     stopped: str = ""
     digests: list[bytes] = field(default_factory=list)
     norms: list[bytes] = field(default_factory=list)
@@ -132,6 +135,7 @@ class Table:
     numbers: Mirror = field(default_factory=Mirror, compare=False, repr=False)
     known: dict[str, Page] = field(default_factory=dict)
     shown: dict[str, Source] = field(default_factory=dict)
+    schemas: dict[str, Sent] = field(default_factory=dict)
     _news: list[str] = field(default_factory=list)
     _counts: dict[str, int] = field(default_factory=dict)
     _contents: dict[str, bytes] = field(default_factory=dict)
@@ -173,18 +177,24 @@ class Table:
 
     def _reckon(self, size: int, kept: int, model: str, around: str) -> None:
         """Count the prompt of a request of so many bytes, of which so many slots were kept, and what paging spares."""
-        spared = self._spared()
-        self.before, self.prompt = self.prompt, max(0, tokens_of(size) - spared)
+        spared, tool = self._spared(), TOOL if self.tool else 0
+        self.before, self.prompt = self.prompt, max(0, tokens_of(size - self.freed) - spared + tool)
         fresh = tokens_of(sum([slot.size for slot in self.slots[kept:]])) if kept else self.prompt
         shared = max(0, self.prompt - fresh) if around == self.around else 0
         self.around = around
         self.evidence.sent(self.at, model, self.prompt, shared)
-        self.account.read += spared if self.attempt == 1 else 0
+        tools_pay = self.tools is not None and bool(self.tools.shortened)  # for the tool that is added
+        self.account.read += spared - (0 if tools_pay else tool) if self.attempt == 1 else 0
+
+    @property
+    def freed(self) -> int:
+        """The bytes that the client's tools are shorter by, as they are sent."""
+        return 0 if self.tools is None else self.tools.freed
 
     def _spared(self) -> int:
-        """The tokens that the prompt is shorter than the client's, by its stubs; legs and the tool make it longer."""
+        """The tokens that the prompt is shorter than the client's, by its stubs; legs make it longer."""
         gained = sum([page.gain for page in self.pages if page.stub])
-        return gained - tokens_of(sum([one.longer for one in self.expanded])) - (TOOL if self.tool else 0)
+        return gained - tokens_of(sum([one.longer for one in self.expanded]))
 
     def catch_up(self) -> None:
         """Index what came with the latest call: done while the model thinks, or before the next call is taken."""
@@ -222,6 +232,15 @@ class Table:
                 page.fault(self.call)
                 self.numbers.touch(page)
 
+    def decide_tools(self, decided: Toolset) -> None:
+        """Send the client's tools in these forms from now on."""
+        self.tools = decided
+        self.schemas |= {one.handle: one for one in decided.shortened.values()}
+
+    def knows(self, handle: str) -> bool:
+        """Whether the model was shown this handle in place of something."""
+        return handle in self.shown or handle in self.schemas
+
     def legs_now(self) -> list[Leg]:
         """The hidden legs of the latest call so far."""
         kept = self.hidden.get(len(self.digests))
@@ -255,6 +274,7 @@ class Table:
             gaps=list(self.gaps),
             _news=list(self._news),
             shown=dict(self.shown),
+            schemas=dict(self.schemas),
             _counts=dict(self._counts),
             _contents=dict(self._contents),
             _calls=dict(self._calls),

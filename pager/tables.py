@@ -5,11 +5,16 @@ from functools import partial
 
 import msgspec
 
+from pager import toolset
 from pager.dialect import Dialect
 from pager.errors import StoreCorrupt
 from pager.pages import Contents, contents
 from pager.splice import Leg
 from pager.table import Table
+from pager.toolset import Toolset
+
+TOOLSETS = 256
+"""Decisions on tools that are kept at hand: sessions of one client program mostly share theirs."""
 
 _leg = msgspec.json.Decoder(Leg)
 
@@ -20,6 +25,7 @@ class Tables:
     def __init__(self, load_dialect: Callable[[str], Dialect], fetch: Callable[[bytes], bytes | None]) -> None:
         self._load_dialect = load_dialect
         self.fetch = fetch
+        self._toolsets: dict[str, Toolset] = {}
 
     def make(self, dialect: str) -> Table:
         """An empty page table for a branch of this wire format."""
@@ -36,6 +42,20 @@ class Tables:
     def leg(self, digest: bytes) -> Leg:
         """A logged leg."""
         return _leg.decode(self.item(digest))
+
+    def toolset(self, digest: str) -> Toolset:
+        """A logged decision on tools; one for all branches that share it."""
+        known = self._toolsets.get(digest)
+        if known is None:
+            known = toolset.decode(self.item(bytes.fromhex(digest)))
+            self.keep(digest, known)
+        return known
+
+    def keep(self, digest: str, decided: Toolset) -> None:
+        """Have a decision at hand that is being logged."""
+        if len(self._toolsets) >= TOOLSETS:
+            self._toolsets.clear()
+        self._toolsets[digest] = decided
 
 
 def _contents(dialect: Dialect, raw: bytes) -> Contents:

@@ -61,13 +61,26 @@ def check(arguments_json: str, parameters: Any) -> list[str]:  # noqa: ANN401 - 
     return _errors(arguments, schema) if len(schema) <= LARGEST_SCHEMA else []
 
 
+def warm_up() -> None:
+    """Load what checks need, while nobody waits for it."""
+    check("{}", {"type": "object"})
+
+
+def is_json(arguments: str) -> bool:
+    """Whether arguments can be read at all; blank ones are those of a call without any."""
+    try:
+        return not arguments.strip() or _decoded(arguments) is not None or arguments.strip() == "null"
+    except (ValueError, RecursionError):
+        return False
+
+
 def repair_text(tool_name: str, errors: Iterable[str], whole_schema_text: str) -> str:
-    """What the model is answered instead of a result: the errors and the whole schema."""
+    """What the model is answered instead of a result: the errors, and the whole schema unless it was told before."""
     listed = "\n".join(f"- {error}" for error in errors)
+    whole = f"The tool in full:\n{whole_schema_text}\n" if whole_schema_text else "See the tool in full above.\n"
     return (
         f"{tool_name} was not run, because the arguments do not fit its parameters:\n{listed}\n"
-        f"The tool in full:\n{whole_schema_text}\n"
-        f"Call {tool_name} again with arguments that fit."
+        f"{whole}Call {tool_name} again with arguments that fit."
     )
 
 

@@ -16,8 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from pager.scripted import Received, Script, ScriptedModel
+
+# How long an example takes says more about what else the machine does than about what is tested.
+settings.register_profile("ctxpager", deadline=None)
+settings.load_profile("ctxpager")
 
 # Headers that belong to one hop, and those that a client makes up anew for every request.
 OF_THE_HOP = {"host", "connection", "keep-alive", "transfer-encoding", "content-length", "te", "trailer", "upgrade"}

@@ -1,11 +1,11 @@
 """What one leg of a Chat Completions call has said so far, and which of its calls the client must not see.
 
 A leg is read chunk by chunk, or in one piece: then its choice holds a message instead of a delta. A call of our own
-tool is hidden as soon as its name is known. Any other call is undecided until it is complete, because only its
-whole arguments tell whether it imitates a stub.
+tool is hidden as soon as its name is known. A call that is watched is undecided until it is complete, because only its
+whole arguments tell whether it is held back; any other is shown as it comes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from pager.dialects._common import Json, error_text, loads, number, record, records, string, text_of, written
-from pager.splice import Held, HeldCall, Leg, Part
+from pager.splice import Guard, Held, HeldCall, Leg, Part
 
 # What all chunks of one stream have in common.
 FRAME = ("id", "created", "model", "system_fingerprint", "service_tier")
@@ -102,12 +102,13 @@ class SaidCall:
 class Said:
     """What a leg has said; ``shown_before`` are the calls of earlier legs that the client has seen."""
 
-    def __init__(self, tool: str, imitates: Callable[[str], bool], shown_before: int = 0) -> None:
-        self._tool, self._imitates, self._shown_before = tool, imitates, shown_before
+    def __init__(self, tool: str, guard: Guard, shown_before: int = 0) -> None:
+        self._tool, self._guard, self._shown_before = tool, guard, shown_before
         self._open: dict[int | None, SaidCall] = {}
         self._texts: list[str] = []
         self._reasonings: list[str] = []
         self._done = False
+        self._settled = 0
         self.role = ""
         self.error = self.finish = ""
         self.frame: Json = {}
@@ -160,7 +161,7 @@ class Said:
     def end(self) -> None:
         """Take the end of the answer."""
         self._done = True
-        self.settle()
+        self.settle(over=True)
 
     def add(self, chunk: Json, *, whole: bool = False) -> list[SaidCall]:
         """Add what one chunk, or a whole answer, says; the call to which each of its pieces of calls belongs."""
@@ -177,7 +178,7 @@ class Said:
         owners = [self._call(piece, position if whole else None) for position, piece in pieces]
         self.finish = string(choice.get("finish_reason")) or self.finish
         if self.finish:
-            self.settle()
+            self.settle(over=True)
         return owners
 
     def _reason(self, delta: Json, *, whole: bool) -> None:
@@ -199,20 +200,28 @@ class Said:
         call = self._open.get(key)
         # Some providers number every call 0, or not at all: a name under another id is another call.
         if call is None or (name and call_id != call.call_id and (call_id or key is None)):
-            self.settle()  # where a call begins, those before it are complete
             call = self._open[key] = SaidCall(len(self.calls))
             self.calls.append(call)
         call.add(part)
-        if call.hidden is None and call.name == self._tool:
-            call.hidden = True
+        self.settle()
         return call
 
-    def settle(self) -> None:
-        """Decide on the last call, which is complete."""
-        if self.calls and self.calls[-1].hidden is None:
-            call = self.calls[-1]
+    def settle(self, *, over: bool = False) -> None:
+        """Decide on the calls of which enough is known, in their order, which gives them their numbers."""
+        while self._settled < len(self.calls) and (over or self._is_known(self.calls[self._settled])):
+            call = self.calls[self._settled]
             call.number = self._shown_before + len(self.shown)
-            call.hidden = self._imitates(call.arguments)
+            call.hidden = call.name == self._tool or (
+                self._guard.watches(call.name) and self._guard.holds(call.name, call.arguments)
+            )
+            self._settled += 1
+
+    def _is_known(self, call: SaidCall) -> bool:
+        """Whether it can be said of a call, before the end of the answer, if the client may see it."""
+        if call.name and (call.name == self._tool or not self._guard.watches(call.name)):
+            return True
+        # Where a call begins, those before it are complete; but some providers name all calls before any arguments.
+        return call is not self.calls[-1] and bool(call.arguments.strip())
 
     def visible_tokens(self) -> int:
         """The tokens of this leg that the client saw, if it is not the last: the provider's count without the calls."""

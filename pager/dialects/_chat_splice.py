@@ -6,7 +6,7 @@ of those after it. Once a leg hides a call, its end is kept back, too: another l
 with the id of the first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from pager.dialects._chat_said import REASONING, Said, SaidCall, choice_of
 from pager.dialects._common import Json, loads, number, openai_error, record, records, tidy
 from pager.dialects.sse import Decoder
 from pager.errors import NotUnderstood
-from pager.splice import Held, Leg
+from pager.splice import Guard, Held, Leg
 
 _ROLE = frozenset({"role"})
 _END = b"\n\n"
@@ -74,15 +74,15 @@ class _Shown:
 class Splice:
     """The state machine for one call."""
 
-    def __init__(self, tool: str, imitates: Callable[[str], bool]) -> None:
-        self._tool, self._imitates = tool, imitates
+    def __init__(self, tool: str, guard: Guard) -> None:
+        self._tool, self._guard = tool, guard
         self._earlier: _Shown | None = None
         self._role_shown = False
         self._late = b""
         self._begin(0)
 
     def _begin(self, shown_before: int) -> None:
-        self._said = Said(self._tool, self._imitates, shown_before)
+        self._said = Said(self._tool, self._guard, shown_before)
         self._decoder = Decoder()
         self._unread: list[bytes] = []
         self._waiting: list[_Event] = []
@@ -231,7 +231,7 @@ class Splice:
         is_whole = data.strip() == b"[DONE]" or isinstance(loads(data), dict)
         out = self._next(data, rest) if is_whole else b""
         self._catch_up()
-        self._said.settle()
+        self._said.settle(over=True)
         waited = self._released()
         self._late = (_ended(out) if waited else out) + waited
         if self._said.hidden:

@@ -1,9 +1,9 @@
 """Makes one Anthropic Messages answer of the legs of a call, and keeps back the calls that are not for the client.
 
-A call of our tool is known by the block's start and hidden from there on. A call of another tool waits for its end,
-because its arguments may name a page that the model knows only by its stub; then it is hidden, too, or let go as it
-came. All else passes at once, as the bytes that came, unless its index must change: the client counts only the blocks
-that it sees, through all legs. How a leg with hidden calls ends is kept until it is known whether another one follows.
+A call of our tool is known by the block's start and hidden from there on. A call that is watched waits for its end,
+because only its whole arguments tell whether it is held back; then it is hidden, too, or let go as it came. All else
+passes at once, as the bytes that came, unless its index must change: the client counts only the blocks that it sees,
+through all legs. How a leg with hidden calls ends is kept until it is known whether another one follows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from pager.dialects.sse import Decoder, ServerSentEvent
 from pager.errors import NotUnderstood
 from pager.model import Span
 from pager.sites import find, spliced
-from pager.splice import Held, HeldCall, Leg, Part
+from pager.splice import Guard, Held, HeldCall, Leg, Part
 from pager.splitting import elements, members
 
 _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -167,12 +167,12 @@ class MessagesSplice:
     """One call as the client sees it, made of its legs."""
 
     __slots__ = (
-        "_base", "_content", "_decoder", "_error", "_id", "_imitates", "_late", "_leg", "_legs", "_next", "_shown",
+        "_base", "_content", "_decoder", "_error", "_guard", "_id", "_late", "_leg", "_legs", "_next", "_shown",
         "_spoken", "_tool",
     )  # fmt: skip
 
-    def __init__(self, tool: str, imitates: Callable[[str], bool], error: Callable[[int, str], bytes]) -> None:
-        self._tool, self._imitates, self._error = tool, imitates, error
+    def __init__(self, tool: str, guard: Guard, error: Callable[[int, str], bytes]) -> None:
+        self._tool, self._guard, self._error = tool, guard, error
         self._decoder, self._leg = Decoder(), _Draft()
         self._legs, self._late = 1, b""
         # The client's index of this leg's first block, and of the next block to come.
@@ -261,8 +261,8 @@ class MessagesSplice:
         self._leg.open[number(value.get("index"))] = block
         if block.kind == "tool_use":
             block.hidden = block.name == self._tool
-            block.waiting = None if block.hidden else []
-        else:
+            block.waiting = [] if not block.hidden and self._guard.watches(block.name) else None
+        if block.is_shown:
             self._show(block, number(value.get("index")))
         return self._passed(block, event)
 
@@ -314,7 +314,8 @@ class MessagesSplice:
         self._next = max(self._next, index + block.shift + 1)
 
     def _hides(self, block: _Block) -> bool:
-        return block.name == self._tool or self._imitates(block.arguments)
+        guard, name = self._guard, block.name
+        return name == self._tool or (guard.watches(name) and guard.holds(name, block.arguments))
 
     def _told(self, event: ServerSentEvent) -> bytes:
         """An event of the leg's end as the client must see it."""

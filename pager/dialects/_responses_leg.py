@@ -1,10 +1,11 @@
 """What one leg of a Responses call has said, as far as it has come, and which of it the client is shown.
 
 An output item is named before its content comes. A call of the tool that was added is hidden from its first event on; a
-call of another tool has to wait until it is finished, because its arguments may imitate a stub; all else is shown.
+call that is watched has to wait until it is finished, because only its whole arguments tell whether it is held back;
+all else is shown.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
@@ -12,7 +13,7 @@ import msgspec
 import orjson
 
 from pager.dialects._common import Json, loads, number, record, string, written
-from pager.splice import HeldCall, Part
+from pager.splice import Guard, HeldCall, Part
 from pager.splitting import without_surrogates
 
 _T = TypeVar("_T")
@@ -109,9 +110,9 @@ class Output:
 class LegSoFar:
     """What one leg said, as far as it has come; ``end`` is how it ended, or empty."""
 
-    def __init__(self, tool: str, imitates: Callable[[str], bool]) -> None:
+    def __init__(self, tool: str, guard: Guard) -> None:
         self._tool = tool
-        self._imitates = imitates
+        self._guard = guard
         self._outputs: dict[int, Output] = {}
         self._indices: dict[str, int] = {}
         self.end = ""
@@ -150,9 +151,12 @@ class LegSoFar:
     def _fate(self, output: Output, *, done: bool) -> bool | None:
         if output.kind not in _ARGUMENTS:
             return True
-        if output.call.name == self._tool:
+        call = output.call
+        if call.name == self._tool:
             return False
-        return not self._imitates(output.call.arguments) if done else None
+        if not self._guard.watches(call.name):
+            return True
+        return not self._guard.holds(call.name, call.arguments) if done else None
 
     def take(self, response: Response, status: str) -> None:
         """Take the whole leg in one piece."""
@@ -177,7 +181,7 @@ class LegSoFar:
         if output.kind in _ARGUMENTS:
             output.item = {**output.item, _ARGUMENTS[output.kind]: said}
             output.raw = orjson.dumps(output.item)
-        output.shown = self._fate(output, done=True) and not self._imitates(said)
+        output.shown = self._fate(output, done=True) and not self._guard.holds("", said)
 
     def of(self, event: Event) -> Output | None:
         """The output item that an event belongs to."""

@@ -10,19 +10,22 @@ alone are exchanged.
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import orjson
 
 from pager.dialects._common import loads, number, openai_error, record, string
+from pager.dialects._offers import entries
 from pager.dialects._responses_leg import ENDINGS, EVENTS, RESPONSES, Event, LegSoFar, Output, Response, read
 from pager.dialects.sse import Decoder, ServerSentEvent
 from pager.errors import NotUnderstood
 from pager.model import Span
+from pager.offers import Edit
 from pager.sites import spliced
-from pager.splice import Held, Leg
+from pager.splice import Guard, Held, Leg
 from pager.splitting import elements, members
+from pager.toolset import Toolset
 
 _OPENINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _NUMBERS = re.compile(rb'"(sequence_number|output_index)"[ \t\n\r]*:[ \t\n\r]*(\d+)')
@@ -31,9 +34,10 @@ _NUMBERS = re.compile(rb'"(sequence_number|output_index)"[ \t\n\r]*:[ \t\n\r]*(\
 class Splice:
     """One call as the client sees it, made of its legs."""
 
-    def __init__(self, tool: str, imitates: Callable[[str], bool]) -> None:
+    def __init__(self, tool: str, guard: Guard, tools: Toolset | None = None) -> None:
         self._tool = tool
-        self._fresh: Callable[[], LegSoFar] = lambda: LegSoFar(tool, imitates)
+        self._tools = tools
+        self._fresh: Callable[[], LegSoFar] = lambda: LegSoFar(tool, guard)
         self._leg = self._fresh()
         self._is_first = True
         self._identity: dict[str, bytes] = {}
@@ -175,7 +179,7 @@ class Splice:
         response = read(RESPONSES, raw) or Response()
         changes = {}
         if b'"%s"' % self._tool.encode() in bytes(response.tools):
-            changes["tools"] = _without(bytes(response.tools), self._tool)
+            changes["tools"] = _as_offered(bytes(response.tools), self._tool, self._tools)
         if is_last and (not self._is_first or self._leg.withholds):
             output = b"[" + b",".join([*self._past, *self._leg.shown]) + b"]"
             changes |= {**self._identity, "output": output, "usage": self._usage(bytes(response.usage))}
@@ -226,6 +230,28 @@ def _renumbered(raw: bytes, changes: Mapping[str, bytes]) -> bytes | None:
 
 # Every event with a response repeats the list.
 @lru_cache(8)
+def _as_offered(tools: bytes, name: str, decided: Toolset | None) -> bytes:
+    """The list of tools as the client knows it: without the one of this name, and with none in a short form."""
+    left = _without(tools, name)
+    if decided is None or not left.startswith(b"["):
+        return left
+    return spliced(left, [edit for start, entry in entries(left) for edit in _restoring(entry, start, decided)])
+
+
+def _restoring(entry: bytes, start: int, decided: Toolset) -> Iterator[Edit]:
+    """What makes a tool that was sent short what the client offered."""
+    told = record(loads(entry))
+    short = decided.shortened.get(string(told.get("name")))
+    if short is None or told.get("description") != short.description:
+        return
+    own, whole = members(entry), bytes(short.whole)
+    offered = members(whole)
+    for key in ("description", "parameters"):
+        value = whole[offered[key].start : offered[key].end] if key in offered else b"null"
+        if key in own:
+            yield Span(start + own[key].start, start + own[key].end), value
+
+
 def _without(tools: bytes, name: str) -> bytes:
     """The list of tools without the one of this name, and without the comma that it needed."""
     if not tools.startswith(b"["):

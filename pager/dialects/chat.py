@@ -1,6 +1,6 @@
 """OpenAI Chat Completions: what many clients and nearly all other providers speak."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -30,11 +30,14 @@ from pager.dialects._common import (
     tidy,
     written,
 )
+from pager.dialects._offers import CHAT, offers
 from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
+from pager.offers import Listed
 from pager.prefixes import Prefixes
 from pager.sites import Site, argument_sites, result_site
-from pager.splice import Carrier, Expansion, Leg
+from pager.splice import Carrier, Expansion, Guard, Leg
+from pager.toolset import Toolset
 
 # Keys that SDKs add to an answer when they send it back; the model never sees them.
 _DECORATION = frozenset({"annotations", "cache_control", "id", "parsed", "provider_specific_fields"})
@@ -91,9 +94,13 @@ class Dialect:
         """What stands before the messages can carry no mark."""
         return None
 
-    def splice(self, tool: str, imitates: Callable[[str], bool]) -> Splice:
+    def offers(self, request: Request) -> Listed | None:
+        """The tools that the request offers; None where there are none that could be sent shorter."""
+        return offers(request, CHAT)
+
+    def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:  # noqa: ARG002 - none is repeated
         """The state machine for one call to which the tool with this name was added."""
-        return Splice(tool, imitates)
+        return Splice(tool, guard)
 
     def appended(self, leg: Leg) -> list[bytes]:
         """The items that a leg which is not mixed adds to the end of the prompt."""

@@ -1,7 +1,7 @@
 """Anthropic Messages: content blocks in both directions, the system prompt apart."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,11 +30,14 @@ from pager.dialects._common import (
 from pager.dialects._messages_expand import appended, expand
 from pager.dialects._messages_marks import carrier, mark, mark_head
 from pager.dialects._messages_splice import MessagesSplice
+from pager.dialects._offers import MESSAGES, offers
 from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
+from pager.offers import Listed
 from pager.prefixes import Prefixes
 from pager.sites import Site, result_site, value_sites
-from pager.splice import Carrier, Expansion, Leg, Splice
+from pager.splice import Carrier, Expansion, Guard, Leg, Splice
+from pager.toolset import Toolset
 
 _USER_SESSION = re.compile(r"_session_([0-9A-Za-z-]+)$")
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
@@ -104,9 +107,13 @@ class Dialect:
         """The edit of the body that marks the end of the system prompt or the tools."""
         return mark_head(request)
 
-    def splice(self, tool: str, imitates: Callable[[str], bool]) -> Splice:
+    def offers(self, request: Request) -> Listed | None:
+        """The tools that the request offers; None where there are none that could be sent shorter."""
+        return offers(request, MESSAGES)
+
+    def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:  # noqa: ARG002 - none is repeated
         """The state machine for one call to which the tool with this name was added."""
-        return MessagesSplice(tool, imitates, self.error)
+        return MessagesSplice(tool, guard, self.error)
 
     def appended(self, leg: Leg) -> list[bytes]:
         """What the leg said, and our answers, as two messages."""

@@ -28,14 +28,17 @@ from pager.dialects._common import (
     tidy,
     written,
 )
+from pager.dialects._offers import RESPONSES, offers
 from pager.dialects._responses_expand import appended, carrier, expand, of_type
 from pager.dialects._responses_splice import Splice
 from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
+from pager.offers import Listed
 from pager.prefixes import Prefixes
 from pager.sites import Site, argument_sites, result_site
-from pager.splice import Carrier, Expansion, Leg
+from pager.splice import Carrier, Expansion, Guard, Leg
 from pager.splitting import Elements
+from pager.toolset import Toolset
 
 # Item ids and states are the provider's, and some clients drop them; the passthrough is Codex talking to its backend.
 _DECORATION = frozenset({"cache_control", "id", "internal_chat_message_metadata_passthrough", "status"})
@@ -103,9 +106,13 @@ class Dialect:
         """Nothing before the items carries one either."""
         return
 
-    def splice(self, tool: str, imitates: Callable[[str], bool]) -> Splice:
+    def offers(self, request: Request) -> Listed | None:
+        """The tools that the request offers; None where there are none that could be sent shorter."""
+        return offers(request, RESPONSES)
+
+    def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:
         """The state machine for one call to which the tool with this name was added."""
-        return Splice(tool, imitates)
+        return Splice(tool, guard, tools)
 
     def appended(self, leg: Leg) -> list[bytes]:
         """The items that a leg which is not mixed adds to the end of the prompt."""

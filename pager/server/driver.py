@@ -15,7 +15,7 @@ from hashlib import sha256
 from time import perf_counter, time
 from typing import Any, NamedTuple, TypeVar
 
-from pager import identity, sessions
+from pager import identity, sessions, validation
 from pager.dialect import Dialect
 from pager.errors import BadRequest, NotAllowed, NotUnderstood
 from pager.events import Bypassed
@@ -316,8 +316,10 @@ class Driver:
             return await step
 
     def warm_up(self) -> None:
-        """Load the tokenizer while nobody waits for it."""
+        """Load the tokenizer, and what checks calls, while nobody waits for it."""
         self._task(self.estimates.warm_up())
+        if self._pager is not None:
+            self._task(asyncio.to_thread(validation.warm_up))
 
     async def drain(self) -> None:
         """Wait for the work that was put off."""

@@ -161,7 +161,8 @@ class Journal:
         branch = continued(session, past) if session else None
         if session is None or branch is None or branch.number not in session.tables:
             return None
-        copied = replace(session, tables={branch.number: session.tables[branch.number].copy()})
+        tables = {branch.number: session.tables[branch.number].copy()}
+        copied = replace(session, tables=tables, toolsets=dict(session.toolsets))
         return self._plan(copied, Placement(branch, branch.call + 1, 1), incoming, past)
 
     def _place(

@@ -22,6 +22,7 @@ from pager import sessions
 from pager.errors import BadRequest, NotUnderstood
 from pager.events import Bypassed, LegFinished
 from pager.exchange import Next
+from pager.guard import Guard
 from pager.overflow import Overflow, overflow
 from pager.page import BYTES_A_TOKEN, tokens_of
 from pager.page_in import name_for
@@ -74,6 +75,7 @@ class Legs:
         self._scope = scope
         self._send = send
         self._outgoing = paged.outgoing or Outgoing(paged.request)
+        self._guard = Guard(paged.table, paged.tools)
         self._splice: Splice | None = None
         self._unmodified = not self._outgoing.changed
         self._fell_back = False
@@ -114,7 +116,7 @@ class Legs:
         """Go through all legs until the client has its answer."""
         carrier, tool = self._paged.carrier, self._paged.table.tool
         if carrier is not None and (tool or self.near_limit):
-            self._splice = self._dialect.splice(tool or name_for(carrier.names), self._imitates)
+            self._splice = self._dialect.splice(tool or name_for(carrier.names), self._guard, self._paged.tools)
         more = True
         while more:
             exchange.begin_leg()
@@ -126,9 +128,6 @@ class Legs:
             finally:
                 await sending.__aexit__(None, None, None)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _imitates(self, arguments: str) -> bool:
-        return self._wiring.pager.imitates(self._paged.table, arguments)
 
     def _request(self) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         scope, upstream = self._scope, self._wiring.upstream
@@ -209,7 +208,7 @@ class Legs:
         if self._spoken:
             splice.go_on()
         else:
-            self._splice = self._dialect.splice(self._paged.table.tool, self._imitates)
+            self._splice = self._dialect.splice(self._paged.table.tool, self._guard, self._paged.tools)
 
     async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         """The bytes of a streamed leg; one that is compressed all the same is read whole."""
@@ -257,7 +256,7 @@ class Legs:
 
     async def _answer(self, exchange: Exchange, splice: Splice, held: Held, begun: float) -> None:
         """Answer what the model asked for, keep the leg in the prompt, and log it before anything goes on."""
-        self.rounds += 1
+        self.rounds = self._guard.rounds = self.rounds + 1
         entry, table = self.entry, self._paged.table
         pager, branch = self._wiring.pager, self.entry.placement.branch.number
         replies = await asyncio.to_thread(
@@ -265,9 +264,12 @@ class Legs:
             held,
             table.tool,
             lambda handle: pager.resolve(entry.session, branch, handle),
+            lambda call: self._guard.refusal(call, table.tool),
             limit=self._room(),
             rounds=self.rounds,
         )
+        self._guard.corrections += bool(replies.invalid)
+        tools = {handle: tool for handle in replies.pages if (tool := pager.tool(entry.session, handle))}
         leg = splice.leg(replies.texts)
         said, body = msgspec.json.encode(leg), b"".join(exchange.chunks)
         told = answer_of(self._dialect, exchange, body)
@@ -282,9 +284,11 @@ class Legs:
             total_ms=round((perf_counter() - begun) * 1000, 3),
             answer_id=told.id,
             usage=None if held.mixed else tokens(told),
-            pages=list(replies.pages),
+            pages=[handle for handle in replies.pages if handle not in tools],
             unknown=list(replies.unknown),
             imitated=replies.imitated,
+            schemas=list(tools.values()),
+            invalid=list(replies.invalid),
             mixed=held.mixed,
         )
         sessions.keep_leg(table, finished, leg)
@@ -355,8 +359,9 @@ class Legs:
         more = self._outgoing.more
         self._outgoing = (paged.outgoing or self._outgoing).followed_by(more)
         self._unmodified = False
+        self._guard.tools = paged.tools
         if self._splice is None and paged.carrier is not None:
-            self._splice = self._dialect.splice(paged.table.tool, self._imitates)
+            self._splice = self._dialect.splice(paged.table.tool, self._guard, paged.tools)
         return True
 
     async def _start(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from pager import planner, sessions
+from pager import planner, sessions, tooling
 from pager.arms import Arms, Rule
 from pager.dialect import Dialect
 from pager.errors import StoreError
@@ -24,12 +24,14 @@ from pager.page import GRACE, Page
 from pager.planner import Plan, Terms
 from pager.render import Outgoing, marked, render
 from pager.splice import Carrier
-from pager.stubs import HANDLE
 from pager.table import Items, Source, Table
 from pager.tables import Tables
 from pager.terms import carrier_of, terms_of
+from pager.tooling import Shortening
+from pager.toolset import Toolset
 
 BYPASS = "x-pager-bypass"
+ON = Shortening()
 PLAUSIBLE = range(2_000, 20_000_001)  # tokens that a window may have
 log = logging.getLogger("ctxpager")
 
@@ -57,7 +59,8 @@ def bypassed(headers: Mapping[str, str]) -> str:
 class Paged:
     """A call as it was planned: ``untouched``, else in full but for cache marks, else paged.
 
-    The tool is added where there is a ``carrier`` for it. ``rule`` is the policy it is planned under. ``spot`` is the
+    The tool is added where there is a ``carrier`` for it; ``tools`` says how the client's own are sent, if that was
+    decided. ``rule`` is the policy it is planned under. ``spot`` is the
     call's number and attempt; ``events`` and ``blobs`` are for the log.
     """
 
@@ -70,9 +73,15 @@ class Paged:
     untouched: bool = False
     full: bool = True
     carrier: Carrier | None = None
+    tools: Toolset | None = None
     outgoing: Outgoing | None = None
     events: list[Event] = field(default_factory=list)
     blobs: dict[bytes, bytes] = field(default_factory=dict)
+
+    @property
+    def outside(self) -> int:
+        """The bytes of the prompt that stand outside of its items."""
+        return self.request.outside - self.table.freed
 
     @property
     def moved_on(self) -> bool:
@@ -84,10 +93,18 @@ class Pager:
     """Plans calls, and finds pages again."""
 
     def __init__(
-        self, arms: Arms, models: Models, load_dialect: Callable[[str], Dialect], *, marks: bool, grace: int = GRACE
+        self,
+        arms: Arms,
+        models: Models,
+        load_dialect: Callable[[str], Dialect],
+        *,
+        marks: bool,
+        grace: int = GRACE,
+        tools: Shortening = ON,
     ) -> None:
         self._arms = arms
         self._grace = grace
+        self._tools = tools
         self._models = models
         self._load_dialect = load_dialect
         self._marks = marks
@@ -127,7 +144,7 @@ class Pager:
             sessions.sent_in_full(table)
         paged.untouched = bool(call.bypass or table.stopped)
         if not paged.untouched:
-            self._decide(paged, where)
+            self._decide(paged, session, where)
         paged.outgoing = self._render(paged)
         return paged
 
@@ -136,13 +153,14 @@ class Pager:
             return Outgoing(paged.request)
         if paged.full:
             return marked(paged.dialect, paged.request) if self._marks else Outgoing(paged.request)
+        paged.tools = _in_force(paged)
         return render(paged.dialect, paged.request, paged.table, paged.carrier, marks=self._marks)
 
     def rescue(self, paged: Paged, branch: int, excess: int) -> Repacked | None:
         """Evict until the prompt is so many tokens shorter; None if nothing is left to evict, or the branch went on."""
         if paged.moved_on:
             return None
-        plan = planner.rescue(paged.table, paged.request.outside, paged.terms, excess)
+        plan = planner.rescue(paged.table, paged.outside, paged.terms, excess)
         if not plan.pages:
             return None
         carrier = paged.dialect.carrier(paged.request)
@@ -161,16 +179,18 @@ class Pager:
         """The text of a page that was evicted somewhere in this session, best in this branch; None if none was."""
         tables = list(session.tables.items())  # a copy: this is done beside other calls
         for _, table in sorted(tables, key=lambda one: one[0] != branch):
-            source = table.shown.get(handle)
+            source, schema = table.shown.get(handle), table.schemas.get(handle)
             if source is not None:
                 return self._text(self._load_dialect(table.dialect), source)
+            if schema is not None:
+                return bytes(schema.whole).decode()
         return None
 
-    def imitates(self, table: Table, arguments: str) -> bool:
-        """Whether a call's arguments name a page that the model knows by its stub."""
-        return any(handle in table.shown for handle in HANDLE.findall(arguments))
+    def tool(self, session: Session, handle: str) -> str:
+        """The tool that this is the handle of, in whatever branch it was sent short; empty if it is that of a page."""
+        return next((table.schemas[handle].name for table in session.tables.values() if handle in table.schemas), "")
 
-    def _decide(self, paged: Paged, where: tuple[int, int, int]) -> None:
+    def _decide(self, paged: Paged, session: Session, where: tuple[int, int, int]) -> None:
         table = paged.table
         carrier = carrier_of(paged.dialect, paged.request)
         if isinstance(carrier, str):
@@ -179,13 +199,23 @@ class Pager:
                 sessions.sent_in_full(table)
             return
         paged.carrier, paged.full = carrier, False
-        plan = planner.propose(paged.rule.policy, table, paged.request.outside, paged.terms)
+        self._decide_tools(paged, session, where, carrier)
+        plan = planner.propose(paged.rule.policy, table, paged.outside, paged.terms)
         if plan.rejected:
             log.warning("the policy's decision was rejected: %s", plan.rejected)
             paged.events.append(Bypassed("decision_rejected", plan.rejected, where[0], where[1]))
         plan = plan if plan.pages else planner.unasked(table, carrier.names)
         if plan.cause:
             self._repack(paged, where, plan)
+
+    def _decide_tools(self, paged: Paged, session: Session, where: tuple[int, int, int], carrier: Carrier) -> None:
+        listed = paged.dialect.offers(paged.request) if self._tools.on and carrier.item is None else None
+        if listed is None:
+            return
+        decided = tooling.settle(session, where, listed.offers, carrier.names, paged.terms, self._tools)
+        if decided is not None:
+            paged.blobs[bytes.fromhex(decided.event.decision)] = decided.content
+            paged.events.append(decided.event)
 
     def _repack(self, paged: Paged, where: tuple[int, int, int], plan: Plan) -> Repacked:
         table, names = paged.table, None if paged.carrier is None else paged.carrier.names
@@ -225,3 +255,10 @@ class Pager:
     def _text(self, dialect: Dialect, source: Source) -> str | None:
         raw = self.tables.fetch(source.message)
         return None if raw is None else text_at(dialect, raw, source.key)
+
+
+def _in_force(paged: Paged) -> Toolset | None:
+    """How the client's tools are sent, if that was decided of those that it offers now."""
+    decided = paged.table.tools
+    listed = paged.dialect.offers(paged.request) if decided is not None and paged.carrier is not None else None
+    return decided if decided is not None and listed is not None and listed.offers.digest == decided.digest else None

@@ -22,6 +22,7 @@ from pager.server.upstream import Upstream
 from pager.settings import Settings
 from pager.store import Store
 from pager.stores import open_store
+from pager.tooling import Shortening
 
 GRACE = 10  # seconds that calls under way have to end when the proxy is stopped
 ANSWERS_RECALLED = 500  # newest answers in the log from which the token counts' corrections are learned again
@@ -73,7 +74,8 @@ def _pager(settings: Settings) -> Pager | None:
         return None
     models = in_force(settings.prices, settings.models)
     paging = settings.paging
-    return Pager(arms, models, dialects.load, marks=paging.cache_marks, grace=paging.grace)
+    tools = Shortening(settings.tools.shorten != "off", settings.tools.defer_above)
+    return Pager(arms, models, dialects.load, marks=paging.cache_marks, grace=paging.grace, tools=tools)
 
 
 def _rule(settings: Settings, name: str) -> Rule | None:

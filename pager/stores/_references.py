@@ -2,7 +2,17 @@
 
 from collections.abc import Iterator
 
-from pager.events import AnswerFinished, AttemptFailed, CallReceived, Event, Learned, LegFinished, Repacked, ToolCalled
+from pager.events import (
+    AnswerFinished,
+    AttemptFailed,
+    CallReceived,
+    Event,
+    Learned,
+    LegFinished,
+    Repacked,
+    ToolCalled,
+    ToolsDecided,
+)
 
 
 def references(event: Event) -> Iterator[str]:
@@ -22,6 +32,8 @@ def _digests(event: Event) -> Iterator[str]:
             yield event.arguments
         case Repacked():
             yield from (page.message for page in event.pages)
+        case ToolsDecided():
+            yield event.decision
         case Learned():
             yield event.content
         case LegFinished():

@@ -15,6 +15,7 @@ import pager.dialects
 from pager.dialects import load, names
 from pager.errors import ConfigError, NotUnderstood
 from pager.model import Message
+from pager.page_in import definition
 
 every_dialect = pytest.mark.parametrize("dialect", [load(name) for name in names()], ids=names())
 
@@ -245,6 +246,32 @@ def test_an_unknown_dialect_is_refused_with_the_known_ones():
 
 
 # ---- recorded requests of real clients
+
+
+@every_dialect
+@pytest.mark.parametrize("tools", [b"", b'"tools": null,', b'"tools": [],', b'"tools": {},', b'"tools": [1],'])
+def test_a_request_without_tools_offers_none(dialect, tools):
+    body = b"{" + tools + body_of([], {}, {}, {})[1:]
+    assert dialect.offers(dialect.parse(body)) is None
+
+
+@every_dialect
+@given(layout=layouts, after=others)
+def test_the_tools_that_a_request_offers_are_found_where_they_stand(dialect, layout, after):
+    tools = [json.loads(definition(dialect.name, name)) for name in ("one", "other")]
+    after = {key: value for key, value in after.items() if key != "tools"}
+    body = body_of([], {"tools": tools}, after, layout)
+    request = dialect.parse(body)
+    start, offers = dialect.offers(request)
+    assert start == request.members["tools"].start
+    assert [one.tool.name for one in offers.tools] == ["one", "other"]
+    for one in offers.tools:
+        description, parameters = (
+            json.loads(body[start + span.start : start + span.end]) for span in (one.description, one.parameters)
+        )
+        assert (description, parameters) == (one.tool.description, one.tool.parameters)
+        assert not one.fixed
+    assert not offers.deferring
 
 
 def recordings() -> list[Path]:

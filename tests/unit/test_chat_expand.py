@@ -23,6 +23,19 @@ READ, SHELL = Call("read", {"path": "a.py"}), Call("shell", {"cmd": "make"})
 MARK = {"cache_control": {"type": "ephemeral"}}
 
 
+class Watching:
+    """A guard that watches every call, and holds those whose arguments a function says."""
+
+    def __init__(self, holds):
+        self._holds = holds
+
+    def watches(self, name):
+        return True
+
+    def holds(self, name, arguments):
+        return self._holds(arguments)
+
+
 def is_hidden(call) -> bool:
     return call.name == TOOL or "pg_" in call.text
 
@@ -123,7 +136,7 @@ def turn(number, say) -> Turn:
 
 def legs_of(*says):
     """The hidden legs of a call, and the message that the client was shown."""
-    splice, legs = chat.splice(TOOL, lambda arguments: "pg_" in arguments), []
+    splice, legs = chat.splice(TOOL, Watching(lambda arguments: "pg_" in arguments)), []
     for number, say in enumerate(says):
         if number:
             splice.go_on()
@@ -260,7 +273,7 @@ NEXT = {"type": "reasoning.text", "text": " Ah.", "signature": "2"}
 def thinking_leg(details):
     message = {**Chat().whole(turn(0, Say("", [HIDDEN])))["choices"][0]["message"], "reasoning": "Hm."}
     choice = {"index": 0, "message": {**message, "reasoning_details": details}, "finish_reason": "tool_calls"}
-    splice = chat.splice(TOOL, lambda arguments: False)
+    splice = chat.splice(TOOL, Watching(lambda _: False))
     splice.take(raw({"id": "1", "choices": [choice]}))
     return splice.leg(["page"])
 

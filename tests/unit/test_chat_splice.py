@@ -26,6 +26,32 @@ MIMIC = Call("edit", {"text": f"[{HANDLE}: 90 lines of a.py]"})
 READ, SHELL = Call("read", {"path": "a.py"}), Call("shell", {"cmd": "make \u00e9\U0001f600"})
 
 
+class Watching:
+    """A guard that watches every call, and holds those whose arguments a function says."""
+
+    def __init__(self, holds):
+        self._holds = holds
+
+    def watches(self, name):
+        return True
+
+    def holds(self, name, arguments):
+        return self._holds(arguments)
+
+
+class Picky:
+    """A guard that watches only some tools, or all of them, and holds calls of one."""
+
+    def __init__(self, *, everything=False):
+        self._everything = everything
+
+    def watches(self, name):
+        return self._everything or name in ("checked", "refused")
+
+    def holds(self, name, arguments):
+        return name == "refused"
+
+
 def imitates(arguments) -> bool:
     return "pg_" in arguments
 
@@ -34,8 +60,8 @@ def is_hidden(call) -> bool:
     return call.name == TOOL or imitates(call.text)
 
 
-def spliced():
-    return chat.splice(TOOL, imitates)
+def spliced(guard=None):
+    return chat.splice(TOOL, guard or Watching(imitates))
 
 
 def turn(number, say, **options) -> Turn:
@@ -64,9 +90,9 @@ def answers_to(held) -> list[str]:
     return [f"answer {number} from the store" for number in range(len(held.calls))]
 
 
-def play(legs, cuts=()):
+def play(legs, cuts=(), guard=None):
     """What the client gets of these streamed legs, with what each leg held and is remembered as."""
-    splice, out, notes = spliced(), b"", []
+    splice, out, notes = spliced(guard), b"", []
     for number, leg in enumerate(legs):
         out += b"".join(splice.feed(piece) for piece in cut(leg, cuts))
         held = splice.held()
@@ -77,8 +103,8 @@ def play(legs, cuts=()):
     return out + splice.finish(), notes
 
 
-def play_whole(bodies):
-    splice, notes = spliced(), []
+def play_whole(bodies, guard=None):
+    splice, notes = spliced(guard), []
     for number, body in enumerate(bodies):
         splice.take(body)
         held = splice.held()
@@ -690,6 +716,125 @@ def test_an_error_in_place_of_an_answer_is_passed_on():
 def test_what_is_no_answer_is_not_understood(body):
     with pytest.raises(NotUnderstood):
         spliced().take(body)
+
+
+# Calls that nobody watches
+
+FREE, CHECKED, REFUSED = Call("free", {"a": "é and more"}), Call("checked", {"b": 1}), Call("refused", {"c": [2, 3]})
+
+
+def pieces_of(parts, index) -> list[int]:
+    """Where among the events the pieces of one call stand."""
+    return [at for at, part in enumerate(parts) if b'"tool_calls":[{"index":%d' % index in part]
+
+
+def test_a_call_that_nobody_watches_passes_as_it_comes():
+    splice = spliced(Picky())
+    for event in events(0, Say("Well.", [FREE, FREE])):
+        assert splice.feed(event) == event
+    assert (splice.held(), splice.finish()) == (Held(shown=True), b"")
+
+
+def test_a_call_that_nobody_watches_is_out_with_the_last_byte_of_each_piece():
+    splice, stream, out = spliced(Picky()), streamed(0, Say("", [FREE])), b""
+    for at in range(len(stream)):
+        out += splice.feed(stream[at : at + 1])
+        assert out == stream[: stream.rfind(b"\n\n", 0, at + 1) + 2] if b"\n\n" in stream[: at + 1] else out == b""
+
+
+@pytest.mark.parametrize("before", [HIDDEN, REFUSED, CHECKED])
+def test_a_call_behind_one_that_waits_passes_as_it_comes(before):
+    splice, parts = spliced(Picky()), events(0, Say("", [before, FREE]))
+    held, free = pieces_of(parts, 0), pieces_of(parts, 1)
+    out = [splice.feed(part) for part in parts]
+    assert [out[at] for at in held] == [b""] * len(held)
+    released = b"".join(parts[at] for at in held) if before is CHECKED else b""
+    assert out[free[0]].startswith(released)
+    shown = [out[free[0]].removeprefix(released), *(out[at] for at in free[1:])]
+    number = 1 if before is CHECKED else 0
+    told, said = [[json.loads(part[6:]) for part in each] for each in (shown, [parts[at] for at in free])]
+    for chunk in said:
+        chunk["choices"][0]["delta"]["tool_calls"][0]["index"] = number
+    assert told == said
+    assert len(told) > 2
+
+
+def test_a_watched_call_behind_one_that_nobody_watches_waits_until_it_is_complete():
+    splice, parts = spliced(Picky()), events(0, Say("", [FREE, CHECKED]))
+    checked = pieces_of(parts, 1)
+    out = [splice.feed(part) for part in parts]
+    assert out[: checked[0]] == parts[: checked[0]]
+    assert [out[at] for at in checked] == [b""] * len(checked)
+    assert out[checked[-1] + 1] == b"".join(parts[checked[0] : checked[-1] + 2])
+
+
+@pytest.mark.parametrize("arguments", ['{"b": 1}', ""])
+def test_calls_that_are_all_named_before_any_arguments_come_are_judged_by_their_arguments(arguments):
+    class Exact(Picky):
+        def holds(self, name, arguments):
+            return name == "checked" and arguments != '{"b": 1}'
+
+    def piece(index, name="", said=""):
+        call = {"index": index, "function": {"name": name, "arguments": said} if name else {"arguments": said}}
+        return chunk({"tool_calls": [{**call, "id": f"call_{index}", "type": "function"} if name else call]})
+
+    named = [ROLE, piece(0, "checked"), piece(1, "free"), piece(2, TOOL)]
+    given_after = [piece(0, said=arguments), piece(1, said="{}"), piece(2, said="{}")]
+    end = [chunk({}, "tool_calls"), chunk(usage={"completion_tokens": 1})]
+    client, [(held, _)] = play([stream(*named, *given_after, *end)], guard=Exact())
+    ours = HeldCall("call_2", TOOL, "{}")
+    shown = [("checked", arguments)] if arguments else []
+    assert held.calls == ((ours,) if arguments else (HeldCall("call_0", "checked", ""), ours))
+    told = seen(client).calls
+    assert [(call.name, call.arguments) for call in told] == [*shown, ("free", "{}")]
+    assert [call.index for call in told] == list(range(len(told)))
+
+
+mixed_calls = st.sampled_from([FREE, CHECKED, REFUSED, HIDDEN, Call("free", ""), Call("checked", "")])
+mixed_legs = st.builds(
+    lambda hiding, last: [*hiding, last],
+    st.lists(
+        st.builds(
+            Say, st.sampled_from(["", " Hm."]), st.lists(st.sampled_from([REFUSED, HIDDEN]), min_size=1, max_size=2)
+        ),
+        max_size=2,
+    ),
+    st.builds(Say, st.sampled_from(["", " Well."]), st.lists(mixed_calls, max_size=4)),
+)
+
+
+@given(mixed_legs)
+def test_to_watch_more_calls_changes_nothing_but_when_they_come(says):
+    soon, late = spliced(Picky()), spliced(Picky(everything=True))
+    client = awaited = b""
+    for number, say in enumerate(says):
+        for part in events(number, say):
+            client, awaited = client + soon.feed(part), awaited + late.feed(part)
+            assert client.startswith(awaited)
+        assert soon.held() == late.held()
+        answers = answers_to(soon.held())
+        assert soon.leg(answers) == late.leg(answers)
+        if number + 1 < len(says):
+            soon.go_on()
+            late.go_on()
+    client, awaited = client + soon.finish(), awaited + late.finish()
+    assert client == awaited
+    shown = [call for call in says[-1].calls if call.name in ("free", "checked")]
+    told = seen(client).calls
+    assert [(call.index, call.name, call.arguments) for call in told] == [
+        (at, call.name, call.text) for at, call in enumerate(shown)
+    ]
+
+
+@given(mixed_legs)
+def test_whole_and_streamed_legs_with_some_watched_calls_say_the_same(says):
+    legs = [streamed(number, say) for number, say in enumerate(says)]
+    client, notes = play(legs, guard=Picky())
+    assert play(legs, range(max(map(len, legs))), guard=Picky()) == (client, notes)
+    for guard in (Picky(), Picky(everything=True)):
+        body, noted = play_whole([whole(number, say) for number, say in enumerate(says)], guard)
+        assert noted == notes
+        assert chat.read(body).calls == seen(client).calls
 
 
 # Laws

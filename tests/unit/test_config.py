@@ -45,6 +45,8 @@ VALUES = {
     "paging.cache_marks": st.booleans(),
     "paging.grace": st.integers(1, 10**9),
     "paging.policy_options": st.dictionaries(TEXT, OVERRIDE | st.lists(OVERRIDE, max_size=3), max_size=3),
+    "tools.shorten": st.sampled_from(["auto", "off"]),
+    "tools.defer_above": st.integers(0, 10**9),
     "experiment.arms": st.dictionaries(TEXT, SECONDS, max_size=3),
     "models": st.dictionaries(TEXT, st.dictionaries(st.text(), OVERRIDE | st.lists(OVERRIDE, max_size=3), max_size=3)),
 }
@@ -76,6 +78,8 @@ OTHER_TEXT = {
     "paging.cache_marks": "false",
     "paging.grace": "5",
     "paging.policy_options": "{ age = 8 }",
+    "tools.shorten": "off",
+    "tools.defer_above": "5000",
     "experiment.arms": "{ cost_aware = 0.9, keep_all = 0.1 }",
     "models": '{ "a/b.c" = { window = 10 } }',
 }
@@ -274,6 +278,8 @@ WRONG = {
     "paging.cache_marks": ["1", "'no'"],
     "paging.grace": ["0", "-1", "1.5", "true", "'2'"],
     "paging.policy_options": ["1", "[]"],
+    "tools.shorten": ["'on'", "true", "1"],
+    "tools.defer_above": ["-1", "1.5", "true", "'2'"],
     "experiment.arms": [
         "1",
         "[]",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pager.exchange import LAST, REMINDERS, ROUNDS, Next, Replies, follows, reply
+from pager.exchange import LAST, REMINDERS, ROUNDS, Next, Refusal, Replies, follows, reply
 from pager.splice import Held, HeldCall
 
 A, B = "pg_aaaaaaaaaaaaaaaa", "pg_bbbbbbbbbbbbbbbb"
@@ -15,8 +15,12 @@ def asked(*handles, call_id="h1", **more):
     return HeldCall(call_id, "page_in", json.dumps({"pages": handles, **more}))
 
 
+def refused(call):
+    return Refusal("invalid" if call.name == "read" else "imitated", f"{call.name} was not run")
+
+
 def answered(*calls, limit=100_000, rounds=1):
-    return reply(Held(calls), "page_in", PAGES.get, limit=limit, rounds=rounds)
+    return reply(Held(calls), "page_in", PAGES.get, refused, limit=limit, rounds=rounds)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +75,10 @@ def test_where_no_room_is_left_a_question_is_still_answered():
     assert all(text and "x" * 100 not in text for text in told.texts)
 
 
-def test_a_stub_in_the_arguments_of_another_tool_is_explained():
-    written = HeldCall("c1", "write", json.dumps({"path": "a.py", "content": f"[{A}: read a.py] and [{A}] {B}"}))
-    told = reply(Held((written, asked(A))), "page_in_2", PAGES.get, limit=100, rounds=ROUNDS)
-    first = told.texts[0]
-    assert first.startswith(f"write was not run: its arguments hold {A}, {B}, which only stands for content")
-    assert "Get the content with page_in_2, then call write again" in first
-    assert (told.imitated, told.pages, told.unknown) == (2, (), ())
+def test_calls_of_other_tools_are_answered_in_their_places_and_counted():
+    told = answered(HeldCall("c1", "write", "{}"), asked(A), HeldCall("c2", "read", "{}"), limit=100)
+    assert (told.texts[0], told.texts[2]) == ("write was not run", "read was not run")
+    assert (told.imitated, told.invalid, told.pages) == (1, ("read",), (A,))
 
 
 def test_what_is_no_question_is_answered_with_how_to_ask():

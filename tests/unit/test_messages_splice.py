@@ -31,6 +31,32 @@ ROUNDS = 5
 # ---------------------------------------------------------------- writing what a provider sends
 
 
+class Watching:
+    """A guard that watches every call, and holds those whose arguments a function says."""
+
+    def __init__(self, holds):
+        self._holds = holds
+
+    def watches(self, name):
+        return True
+
+    def holds(self, name, arguments):
+        return self._holds(arguments)
+
+
+class Picky:
+    """A guard that watches only some tools, or all of them, and holds calls of one."""
+
+    def __init__(self, *, everything=False):
+        self._everything = everything
+
+    def watches(self, name):
+        return self._everything or name in ("checked", "refused")
+
+    def holds(self, name, arguments):
+        return name == "refused"
+
+
 def event(kind, **fields) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **fields}))
 
@@ -138,17 +164,17 @@ def imitates(arguments):
     return HANDLE in arguments
 
 
-def new_splice():
-    return messages.splice(TOOL, imitates)
+def new_splice(guard=None):
+    return messages.splice(TOOL, guard or Watching(imitates))
 
 
 def answers(held):
     return [f"=== answer to {call.call_id} ===" for call in held.calls]
 
 
-def play(legs, take):
+def play(legs, take, guard=None):
     """Play these as the legs of one call."""
-    splice, out, helds, recorded = new_splice(), [], [], []
+    splice, out, helds, recorded = new_splice(guard), [], [], []
     for number, leg in enumerate(legs):
         if number:
             splice.go_on()
@@ -160,12 +186,12 @@ def play(legs, take):
     return Outcome(b"".join([*out, splice.finish()]), tuple(helds), tuple(recorded))
 
 
-def drive(streams, cut=lambda stream: [stream]):
-    return play(streams, lambda splice, stream: [splice.feed(chunk) for chunk in cut(stream)])
+def drive(streams, cut=lambda stream: [stream], guard=None):
+    return play(streams, lambda splice, stream: [splice.feed(chunk) for chunk in cut(stream)], guard)
 
 
-def drive_bodies(bodies):
-    return play(bodies, lambda splice, body: [splice.take(body) or b""])
+def drive_bodies(bodies, guard=None):
+    return play(bodies, lambda splice, body: [splice.take(body) or b""], guard)
 
 
 def scripted(number, say):
@@ -644,3 +670,108 @@ def test_the_sdk_reads_the_same_message_from_a_body(sdk, legs):
 def _plain(block):
     """A block of a stream's final message without the place for what was parsed of it."""
     return {key: value for key, value in block.items() if key != "parsed_output"}
+
+
+# ---------------------------------------------------------------- calls that nobody watches
+
+
+def free(call_id):
+    return call(call_id, "free", path="é and more")
+
+
+def test_a_call_that_nobody_watches_passes_as_it_comes():
+    splice = new_splice(Picky())
+    for said in Spoken(0, (text("Well."), free("toolu_1"), free("toolu_2"))).events():
+        assert splice.feed(said) == said
+    assert splice.held() == Held((), mixed=True, whole=True, shown=True)
+    assert splice.finish() == b""
+
+
+def test_a_call_that_nobody_watches_is_out_with_the_last_byte_of_each_event():
+    splice, stream, out = new_splice(Picky()), Spoken(0, (free("toolu_1"),)).stream, b""
+    for at in range(len(stream)):
+        out += splice.feed(stream[at : at + 1])
+        whole_events = stream[: at + 1].rpartition(b"\n\n")
+        assert out == whole_events[0] + whole_events[1]
+
+
+@pytest.mark.parametrize(("name", "index"), [(TOOL, 0), ("refused", 0), ("checked", 1)])
+def test_a_call_behind_one_that_waits_passes_as_it_comes(name, index):
+    splice = new_splice(Picky())
+    before = list(block_events(0, call("toolu_1", name, path="a")))
+    out = [splice.feed(said) for said in before]
+    assert out[:-1] == [b""] * (len(before) - 1)
+    assert out[-1] == (b"".join(before) if name == "checked" else b"")
+    for said, expected in zip(block_events(1, free("toolu_2")), block_events(index, free("toolu_2")), strict=True):
+        assert read_events(splice.feed(said)) == read_events(expected)
+
+
+def test_a_watched_call_behind_one_that_nobody_watches_waits_until_it_is_complete():
+    splice = new_splice(Picky())
+    for said in block_events(0, free("toolu_1")):
+        assert splice.feed(said) == said
+    *begun, last = block_events(1, call("toolu_2", "checked", path="a"))
+    assert [splice.feed(said) for said in begun] == [b""] * len(begun)
+    assert splice.feed(last) == b"".join([*begun, last])
+
+
+def test_what_a_guard_does_not_watch_it_can_not_hold():
+    class Careless(Picky):
+        def holds(self, name, arguments):
+            return True
+
+    spoken = Spoken(0, (free("toolu_1"),))
+    for outcome in (drive([spoken.stream], guard=Careless()), drive_bodies([spoken.body], Careless())):
+        assert outcome.helds[0].calls == ()
+    assert drive_bodies([spoken.body], Careless()).client == spoken.body
+
+
+@st.composite
+def mixtures(draw):
+    """Legs whose calls are ours or refused, then one with any."""
+    ids = (f"toolu_{number}" for number in range(100))
+
+    def leg(number, names, least):
+        chosen = draw(st.lists(st.sampled_from(names), min_size=least, max_size=4))
+        blocks = [text("Hm.") if name == "text" else call(next(ids), name, a=draw(words)) for name in chosen]
+        return Spoken(number, tuple(blocks))
+
+    rounds = draw(st.integers(0, 2))
+    legs = [leg(number, [TOOL, "refused"], 1) for number in range(rounds)]
+    return [*legs, leg(rounds, [TOOL, "refused", "checked", "free", "text"], 0)]
+
+
+@settings(UNHURRIED)
+@given(mixtures())
+def test_to_watch_more_calls_changes_nothing_but_when_they_come(legs):
+    soon, late = new_splice(Picky()), new_splice(Picky(everything=True))
+    client = awaited = b""
+    for number, leg in enumerate(legs):
+        if number:
+            soon.go_on()
+            late.go_on()
+        for said in leg.events():
+            client, awaited = client + soon.feed(said), awaited + late.feed(said)
+            assert client.startswith(awaited)
+        assert soon.held() == late.held()
+        assert soon.leg(answers(soon.held())) == late.leg(answers(late.held()))
+    client, awaited = client + soon.finish(), awaited + late.finish()
+    assert client == awaited
+    shown = [block for leg in legs for block in leg.blocks if block.get("name") not in (TOOL, "refused")]
+    begun = [data for name, data in read_events(client) if name == "content_block_start"]
+    assert [(data["index"], data["content_block"].get("id")) for data in begun] == [
+        (at, block.get("id")) for at, block in enumerate(shown)
+    ]
+
+
+@settings(UNHURRIED, max_examples=50)
+@given(mixtures())
+def test_bodies_and_streams_with_some_watched_calls_say_the_same(legs):
+    streams, bodies = [leg.stream for leg in legs], [leg.body for leg in legs]
+    at_once = drive(streams, guard=Picky())
+    assert drive(streams, lambda stream: [stream[at : at + 1] for at in range(len(stream))], Picky()) == at_once
+    shown = [block for leg in legs for block in leg.blocks if block.get("name") not in (TOOL, "refused")]
+    for guard in (Picky(), Picky(everything=True)):
+        whole = drive_bodies(bodies, guard)
+        assert (whole.helds, whole.legs) == (at_once.helds, at_once.legs)
+        assert orjson.loads(whole.client)["content"] == shown

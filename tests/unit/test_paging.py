@@ -13,8 +13,9 @@ from pager import planner, sessions
 from pager.arms import Arms, Rule
 from pager.caches import uncached
 from pager.dialects import load
-from pager.events import Bypassed, Learned, Repacked, SessionOpened, Tokens
+from pager.events import Bypassed, Learned, Repacked, SessionOpened, Tokens, ToolsDecided
 from pager.experience import ENOUGH, LOG, SHIPPED, Experience, Harness
+from pager.guard import Guard
 from pager.identity import Key
 from pager.lineage import Placement, Session, history, place
 from pager.models import Table as Models
@@ -87,7 +88,8 @@ class Talk:
 
     @property
     def events(self):
-        return self.paged.events
+        """What was decided of pages; of tools, tests of their own tell."""
+        return [event for event in self.paged.events if not isinstance(event, ToolsDecided)]
 
     @property
     def out(self):
@@ -446,9 +448,9 @@ def test_handles_of_another_session_are_unknown():
 
 def test_a_call_that_names_a_stub_imitates_it():
     talk = played()
-    assert talk.pager.imitates(talk.table, json.dumps({"content": f"[{handle(A)}: read]"}))
-    assert not talk.pager.imitates(talk.table, json.dumps({"content": f"[{handle(B)}: read]"}))
-    assert not talk.pager.imitates(talk.table, "{}")
+    assert Guard(talk.table, None).imitates(json.dumps({"content": f"[{handle(A)}: read]"}))
+    assert not Guard(talk.table, None).imitates(json.dumps({"content": f"[{handle(B)}: read]"}))
+    assert not Guard(talk.table, None).imitates("{}")
 
 
 # ---------------------------------------------------------------- rescue

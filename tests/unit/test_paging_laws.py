@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from pager import dialects, sessions
 from pager.arms import Arms, Rule
-from pager.events import LegFinished, Repacked
+from pager.events import LegFinished, Repacked, ToolsDecided
 from pager.exchange import Next, follows, reply
+from pager.guard import Guard
 from pager.model import Kind, Usage
 from pager.models import Table as Models
 from pager.page_in import definition
@@ -41,6 +42,9 @@ WIRES = {"chat": Chat(), "messages": Messages(), "responses": Responses()}
 NAMES = sorted(WIRES)
 TOOLS = ("read", "run", "write")
 MODELS = Models.load()
+PROSE = "Does one thing. " + "And it has a long story to tell of how it does that, and of when to call it. " * 6
+MORE = tuple(f"extra_{at}" for at in range(10))
+SIZED = {"type": "object", "properties": {"size": {"type": "integer", "description": PROSE}}, "required": ["size"]}
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
 LAW = settings(max_examples=40, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
 
@@ -78,6 +82,7 @@ class Ask:
 
     pages: tuple[int, ...]
     imitates: bool
+    is_wrong: bool
     text: str
     reasoning: str
 
@@ -116,6 +121,8 @@ class Habits:
     keeps_reasoning: bool = True
     tools_last: bool = False
     tools_in_item: bool = False
+    many_tools: bool = False
+    changes_tools: int = 99
     encrypted: bool = True
     interleaves: bool = False
     model: str = "some-model"
@@ -127,7 +134,7 @@ thoughts = st.sampled_from(["", "", "Hm, what now?", "Let me think."])
 uses = st.builds(
     Use, st.sampled_from(["read", "read", "read", "run", "write"]), numbers, st.just(False) | st.booleans()
 )
-asks = st.builds(Ask, st.lists(numbers, min_size=1, max_size=3).map(tuple), st.booleans(), words, thoughts)
+asks = st.builds(Ask, st.lists(numbers, min_size=1, max_size=3).map(tuple), *[st.booleans()] * 2, words, thoughts)
 steps = st.builds(
     Step,
     words,
@@ -151,6 +158,8 @@ habits = st.builds(
     keeps_reasoning=st.sampled_from([True, True, False]),
     tools_last=st.booleans(),
     tools_in_item=st.booleans(),
+    many_tools=st.booleans(),
+    changes_tools=st.sampled_from([99, 99, 2, 3, 4]),
     encrypted=st.booleans(),
     interleaves=st.booleans(),
     model=st.sampled_from(["some-model", "claude-opus-4-5", "claude-opus-6"]),
@@ -181,8 +190,8 @@ class Harness:
 
     def __init__(self, habits):
         self.habits = habits
-        self.items = [self.user("Please do it."), *self.carried()]
         self.sent = []
+        self.items = [self.user("Please do it."), *self.carried()]
 
     def carried(self):
         return []
@@ -203,6 +212,11 @@ class Harness:
 
     def offered(self):
         return {"tools": self.tools()}
+
+    def described(self):
+        """The tools that are offered, each with a description and parameters."""
+        more = MORE[: -1 if len(self.sent) > self.habits.changes_tools else None] if self.habits.many_tools else ()
+        return [*((name, "", {"type": "object"}) for name in TOOLS), *((name, PROSE, SIZED) for name in more)]
 
     def written(self, call):
         items = [self.rewritten(item, call) for item in self.items] if self.habits.restless else list(self.items)
@@ -255,7 +269,10 @@ class ChatHarness(Harness):
         return {"role": "user", "content": text}
 
     def tools(self):
-        return [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in TOOLS]
+        return [
+            {"type": "function", "function": {"name": name, "description": said, "parameters": schema}}
+            for name, said, schema in self.described()
+        ]
 
     def take(self, answer):
         said = answer["choices"][0]["message"]
@@ -294,7 +311,7 @@ class MessagesHarness(Harness):
         return {"cache_control": {"type": "ephemeral"}} if self.habits.marks else {}
 
     def tools(self):
-        tools = [{"name": name, "input_schema": {"type": "object"}} for name in TOOLS]
+        tools = [{"name": name, "description": said, "input_schema": schema} for name, said, schema in self.described()]
         return [*tools[:-1], {**tools[-1], **self.mark()}]
 
     def take(self, answer):
@@ -343,7 +360,10 @@ class ResponsesHarness(Harness):
         return {"instructions": "Be good.", **stateless, **super().head()}
 
     def tools(self):
-        return [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in TOOLS]
+        return [
+            {"type": "function", "name": name, "description": said, "parameters": schema, "strict": False}
+            for name, said, schema in self.described()
+        ]
 
     def take(self, answer):
         drops_ids = self.habits.encrypted and self.habits.compact
@@ -384,6 +404,10 @@ class Sent(NamedTuple):
     tool: str
     repacked: bool
     paged: bool
+
+    @property
+    def handles(self):
+        return self.entry.paged.table.schemas.keys()
 
     @property
     def branch(self):
@@ -486,7 +510,7 @@ class Player:
             own = None if slot.raw is not None else bytes(items[slot.item])
             slots.append((own, [page.handle for page in slot.pages if page.stub]))
             self.remember(slot.raw if own is None else own, slot.pages)
-        repacked = not leg and any(isinstance(event, Repacked) for event in paged.events)
+        repacked = not leg and any(isinstance(event, Repacked | ToolsDecided) for event in paged.events)
         is_paged = not paged.full and not paged.untouched
         tool = paged.table.tool if paged.carrier is not None else ""
         assert outgoing.size == len(outgoing.body())
@@ -503,9 +527,9 @@ class Player:
         asked = json.loads(entry.incoming.request.body)
         if not table.tool or paged.carrier is None:
             return json.dumps(self.wire.whole(Turn(self.calls, asked, step.say, Usage()))).encode()
-        splice = self.dialect.splice(table.tool, lambda arguments: self.pager.imitates(table, arguments))
+        splice = self.dialect.splice(table.tool, Guard(table, entry.paged.tools))
         outgoing = paged.outgoing
-        for leg, say in enumerate(self.says(step, table), 1):
+        for leg, say in enumerate(self.says(step, paged), 1):
             turn = Turn(self.calls, asked, say, Usage(), 0 if say is step.say else leg)
             splice.take(json.dumps(self.wire.whole(turn)).encode())
             held = splice.held()
@@ -519,15 +543,16 @@ class Player:
             self.note(entry, leg, outgoing)
         return splice.finish()
 
-    def says(self, step, table):
-        shown = sorted(table.shown)
+    def says(self, step, paged):
+        table, shown = paged.table, sorted(paged.table.shown)
         for ask in step.asks:
             handles = [
                 shown[number % len(shown)] if number < 5 and shown else "pg_0123456789abcdef" for number in ask.pages
             ]
             fetch = Call(table.tool, {"pages": handles})
             imitation = [Call("write", {"path": "a.py", "content": f"[{handles[0]}: a stub]"})] if ask.imitates else []
-            yield Say(ask.text, [fetch, *(imitation if handles[0] in shown else [])], ask.reasoning)
+            wrong = [Call("extra_1", {"size": "large"})] if ask.is_wrong and is_short(paged.tools, "extra_1") else []
+            yield Say(ask.text, [fetch, *(imitation if handles[0] in shown else []), *wrong], ask.reasoning)
         if step.mixed and step.uses and shown:
             fetch = Call(table.tool, {"pages": shown[:2]})
             own = step.say.calls
@@ -541,6 +566,7 @@ class Player:
             held,
             table.tool,
             lambda handle: self.pager.resolve(entry.session, branch, handle),
+            lambda call: Guard(table, entry.paged.tools).refusal(call, table.tool),
             limit=100_000,
             rounds=number,
         )
@@ -602,7 +628,10 @@ def test_system_tools_users_words_and_thoughts_are_never_changed(name, steps, ha
         client_items, items = client.pop(key), out.pop(key)
         added = [entry for entry in offered(out, items) if entry == ours]
         assert len(added) == (1 if sent.tool and sent.paged else 0)
-        assert unmarked(without(out, ours)) == unmarked(client)
+        sent_tools, offered_tools = without(out, ours).pop("tools", []), client.pop("tools", [])
+        assert unmarked({**out, "tools": 0}) == unmarked({**client, "tools": 0})
+        for one, whole in zip(sent_tools, offered_tools, strict=True):
+            assert unmarked(one) == unmarked(whole) or (sent.paged and is_short_for(one, whole, sent.handles))
         assert words_of(sent, "user") == words_of(sent, "user", client=True)
         assert words_of(sent, "system") == words_of(sent, "system", client=True)
         assert is_within(thoughts_in(client_items), thoughts_in(items))
@@ -643,6 +672,9 @@ def test_every_handle_ever_shown_brings_back_the_whole_text(name, steps, habits,
     for sent in player.sent:
         stubs = [handle for _, handles in sent.slots for handle in handles] if sent.paged else []
         assert set(stubs) <= player.handles.keys()
+    for table in session.tables.values():
+        for handle, schema in table.schemas.items():
+            assert json.loads(player.pager.resolve(session, 0, handle))["parameters"] == schema.schema
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -676,11 +708,11 @@ def test_page_tables_read_again_from_the_log_are_the_live_ones(name, steps, habi
 
 def decisive(table):
     """All of a table that what goes upstream, now or later, can depend on; its indexes and memos aside."""
-    apart = {"read", "expand", "slots", "hidden", "unmarked", "numbers"}
+    apart = {"read", "expand", "slots", "hidden", "unmarked", "numbers", "tools"}
     told = {one.name: getattr(table, one.name) for one in fields(table) if one.name not in apart and one.name[0] != "_"}
     slots = [(slot.digest, slot.item, slot.raw, slot.size, slot.reasoning, slot.pages) for slot in table.slots]
     hidden = {place: (kept.before, msgspec.json.encode(kept.legs)) for place, kept in table.hidden.items()}
-    return {**told, "slots": slots, "hidden": hidden}
+    return {**told, "slots": slots, "hidden": hidden, "tools": table.tools and table.tools.encode()}
 
 
 def unmarked(value):
@@ -713,6 +745,22 @@ def offered(out, items):
 def without(out, ours):
     tools = [entry for entry in out.get("tools", ()) if unmarked(entry) != ours]
     return {**out, "tools": tools} if "tools" in out else out
+
+
+def is_short(tools, name):
+    return tools is not None and name in tools.shortened
+
+
+def is_short_for(one, whole, handles):
+    """Whether an entry stands for another: all of it but for prose, and a handle that is known."""
+    said, told = (tool.get("function", tool) for tool in (one, whole))
+    bones = SIZED | {"properties": {"size": {"type": "integer"}}}
+    same = {key: value for key, value in said.items() if key not in ("description", "parameters", "input_schema")}
+    return (
+        same.items() <= told.items()
+        and (said.get("parameters") or said.get("input_schema")) == bones
+        and said["description"] in {f"Does one thing. [{handle}]" for handle in handles}
+    )
 
 
 def words_of(sent, role, *, client=False):

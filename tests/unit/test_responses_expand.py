@@ -26,6 +26,16 @@ FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
 FILES = sorted(Path(FOLDER).glob("recorded/*/*.jsonl.gz")) if FOLDER else []
 
 
+class Unwatched:
+    """A guard that lets every call pass."""
+
+    def watches(self, name):
+        return False
+
+    def holds(self, name, arguments):
+        return False
+
+
 def request(*items, separators=(",", ":"), **fields):
     body = {"model": "gpt-5.5", "input": list(items) or [USER], "store": False, "tools": [READ], **fields}
     kept = {key: value for key, value in body.items() if value is not ...}
@@ -283,7 +293,7 @@ def ours(item):
 
 
 def leg_of(*items, store=False) -> Leg:
-    splice = responses.splice("page_in", lambda arguments: False)
+    splice = responses.splice("page_in", Unwatched())
     body = {"id": "resp_1", "status": "completed", "output": list(items), "store": store}
     splice.take(json.dumps(body).encode())
     return splice.leg(["the page"] * len(splice.held().calls))

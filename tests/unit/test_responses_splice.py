@@ -4,6 +4,7 @@ import json
 from itertools import count
 
 import httpx2
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,10 @@ from pager.page_in import definition
 from pager.scripted import Call, Say
 from pager.scripted.responses import Responses
 from pager.scripted.wire import Turn
+from pager.sites import spliced
+from pager.slimming import slim
 from pager.splice import Held, HeldCall
+from pager.toolset import Sent, Toolset, schema_handle
 
 responses = load("responses")
 HANDLE = "pg_0123456789abcdef"
@@ -26,6 +30,32 @@ OURS = json.loads(definition("responses"))
 PAGE_IN = Call("page_in", {"pages": [HANDLE]})
 UNHURRIED = settings(deadline=None)  # cores may be shared
 OPENINGS = 2  # response.created, response.in_progress
+
+
+class Watching:
+    """A guard that watches every call, and holds those whose arguments a function says."""
+
+    def __init__(self, holds):
+        self._holds = holds
+
+    def watches(self, name):
+        return True
+
+    def holds(self, name, arguments):
+        return self._holds(arguments)
+
+
+class Picky:
+    """A guard that watches only some tools, or all of them, and holds calls of one."""
+
+    def __init__(self, *, everything=False):
+        self._everything = everything
+
+    def watches(self, name):
+        return self._everything or name in ("checked", "refused")
+
+    def holds(self, name, arguments):
+        return name == "refused"
 
 
 def imitates(arguments: str) -> bool:
@@ -164,7 +194,7 @@ def bytewise(data: bytes) -> list:
 
 def played(legs, cut=whole, *, splice=None):
     """The client's bytes of a call with these streamed legs, and what each leg held back and left in the prompt."""
-    splice = splice or responses.splice("page_in", imitates)
+    splice = splice or responses.splice("page_in", Watching(imitates))
     said, held, kept = b"", [], []
     for number, leg in enumerate(legs):
         said += b"".join(splice.feed(chunk) for chunk in cut(leg))
@@ -316,7 +346,7 @@ def test_a_leg_says_what_was_held_back_and_what_goes_into_the_prompt(legs):
 @settings(UNHURRIED)
 @given(conversations)
 def test_a_call_in_one_piece_says_the_same_as_a_streamed_one(legs):
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     held, kept = [], []
     for number, leg in enumerate(legs):
         body = response(leg, number, tokens=(1000 + number, 40 + 9 * number))
@@ -336,7 +366,7 @@ def test_a_call_in_one_piece_says_the_same_as_a_streamed_one(legs):
 
 def test_an_answer_without_a_hidden_call_passes_byte_for_byte_and_at_once():
     stream = stream_of([thought("hm"), message("é"), call("read"), custom("patch", "x")], tools=[READ])
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     for one in stream.split(b"\n\n")[:-1]:
         said = splice.feed(one + b"\n\n")
         assert (b"_call" in one) or said == one + b"\n\n"
@@ -346,7 +376,7 @@ def test_an_answer_without_a_hidden_call_passes_byte_for_byte_and_at_once():
 
 
 def test_a_call_of_another_tool_waits_only_until_it_is_finished():
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     *before, done, end = events_of([message("a"), call("read", '{"path": "b"}')], tools=[READ])
     assert splice.feed(encoded(before)) == encoded(before[:-5])
     assert before[-5]["type"] == "response.output_item.added"
@@ -355,7 +385,7 @@ def test_a_call_of_another_tool_waits_only_until_it_is_finished():
 
 
 def test_the_text_after_a_hidden_call_is_not_kept_waiting():
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     *before, end = events_of([hidden(), message("and now")])
     said = splice.feed(encoded(before))
     assert [one["sequence_number"] for one in decoded(said)] == list(range(OPENINGS + 7))
@@ -403,7 +433,7 @@ def test_the_echo_of_the_tools_loses_ours_and_nothing_else(tools):
         assert [one["response"]["tools"] for one in decoded(said) if "response" in one] == [others] * 3
         assert b"page_in" not in said
     body = json.dumps(response([message("a")], tools=tools), indent=1).encode()
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     splice.take(body)
     assert json.loads(splice.finish()) == response([message("a")], tools=others)
 
@@ -411,7 +441,7 @@ def test_the_echo_of_the_tools_loses_ours_and_nothing_else(tools):
 def test_an_echo_without_our_tool_keeps_its_bytes():
     for tools in [[READ], [{"name": "x", "title": "page_in"}], {"page_in": 1}]:
         body = json.dumps(response([message("a")], tools=tools), indent=3).encode()
-        splice = responses.splice("page_in", imitates)
+        splice = responses.splice("page_in", Watching(imitates))
         splice.take(body)
         assert splice.finish() == body
 
@@ -427,11 +457,11 @@ def test_half_an_emoji_among_the_tools_hides_nothing():
 def test_what_is_no_response_is_not_understood():
     for body in (b"<html>", b'{"object": "list"}', b"[]"):
         with pytest.raises(NotUnderstood):
-            responses.splice("page_in", imitates).take(body)
+            responses.splice("page_in", Watching(imitates)).take(body)
 
 
 def test_an_error_in_one_piece_stays_as_it_is():
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     splice.take(b'{"error": {"message": "no"}}')
     assert splice.held() == Held(whole=False)
     assert splice.finish() == b'{"error": {"message": "no"}}'
@@ -439,7 +469,7 @@ def test_an_error_in_one_piece_stays_as_it_is():
 
 @pytest.mark.parametrize("status", ["incomplete", "failed"])
 def test_a_leg_that_was_cut_short_is_not_whole_and_tells_so_at_its_end(status):
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     said = splice.feed(stream_of([message("a"), hidden()], status=status))
     assert decoded(said)[-1]["type"] == "response.output_item.done"
     held = splice.held()
@@ -461,7 +491,7 @@ def test_an_answer_that_reaches_its_limit_without_a_hidden_call_is_whole():
 def test_an_error_inside_a_stream_passes_with_the_next_number():
     *before, _ = events_of([message("a"), hidden()])
     error = event("error", code="server_error", message="no", param=None, sequence_number=len(before))
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     said = splice.feed(encoded([*before, error]))
     assert not splice.held().whole
     (end,) = decoded(splice.finish())
@@ -495,7 +525,7 @@ def test_a_last_event_without_an_empty_line_after_it_still_counts():
 
 def test_comments_and_unknown_events_pass():
     *before, end = events_of([hidden()])
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     assert splice.feed(b": keep-alive\n\n") == b": keep-alive\n\n"
     splice.feed(encoded(before))
     odd = b"event: rate_limits\ndata: not JSON\n\n"
@@ -619,7 +649,7 @@ def test_a_call_whose_name_was_never_told_is_judged_by_its_arguments():
 
 def test_text_whose_item_was_never_announced_is_shown_at_once():
     events = events_of([message("a")], tools=[READ])
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     stream = without(events[:-2], "response.output_item.added")
     assert splice.feed(stream) == stream
 
@@ -648,7 +678,7 @@ def test_a_custom_call_of_our_tool_is_held_back_too():
 def test_the_tool_may_have_another_name():
     tools = (READ, json.loads(definition("responses", "page_in_2")))
     own = call("page_in", "{}", 1)
-    splice = responses.splice("page_in_2", imitates)
+    splice = responses.splice("page_in_2", Watching(imitates))
     said, held, _ = played([stream_of([own, call("page_in_2", "{}", 2)], tools=tools)], splice=splice)
     assert [one.call_id for one in held[0].calls] == ["call_page_in_2_2"]
     assert decoded(said)[-1]["response"]["output"] == [own]
@@ -683,13 +713,13 @@ def test_a_response_without_usage_stays_without():
 
 
 def test_nothing_came_nothing_goes():
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     assert splice.held() == Held(whole=False)
     assert splice.finish() == b""
 
 
 def test_a_failure_between_legs_is_an_error_event_with_the_next_number():
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     said = splice.feed(stream_of([message("a"), hidden()]))
     splice.go_on()
     (error,) = decoded(splice.fail(503, "upstream is gone"))
@@ -770,7 +800,7 @@ def test_the_sdk_accepts_every_conversation(legs):
 
 @pytest.mark.parametrize("final", FINAL, ids=lambda say: say.ending)
 def test_the_sdk_reads_a_call_in_one_piece_as_one_without(final):
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     splice.take(scripted(0, Say(calls=[PAGE_IN]), stream=False))
     splice.go_on()
     splice.take(scripted(1, final, stream=False))
@@ -783,9 +813,192 @@ def test_the_sdk_reads_a_call_in_one_piece_as_one_without(final):
 
 
 def test_the_sdk_hears_of_a_failure():
-    splice = responses.splice("page_in", imitates)
+    splice = responses.splice("page_in", Watching(imitates))
     said = splice.feed(scripted(0, Say("Let me see.", calls=[PAGE_IN])))
     splice.go_on()
     with sdk(said + splice.fail(502, "upstream is gone")) as client:
         *_, error = client.responses.create(model="gpt-5.5", input="?", stream=True)
     assert (error.type, error.message) == ("error", "upstream is gone")
+
+
+# The echo of tools that were sent short
+
+PROPERTIES = {"a": {"type": "string", "description": "What it is."}}
+LONG = {**READ, "description": "Reads. At length.", "parameters": {"type": "object", "properties": PROPERTIES}}
+BARE = {"type": "function", "name": "bare", "strict": False, "parameters": {"type": "object", "title": "Bare"}}
+INNER = {**LONG, "name": "inner", "description": "Lies in a namespace. It does."}
+GROUP = {"type": "namespace", "name": "crm", "description": "Customers.", "tools": [INNER]}
+
+
+def sent_short(*tools):
+    """The decision to send all of these short, and the tools as the provider gets and repeats them."""
+    raw = json.dumps(tools).encode()
+    offers = responses.offers(responses.parse(b'{"model": "m", "input": [], "tools": %b}' % raw)).offers
+    sent = []
+    for one in offers.tools:
+        handle = schema_handle(one.tool.raw)
+        made = slim(one.tool, handle)
+        shapes = {"description": made.description, "parameters": msgspec.Raw(made.parameters)}
+        sent.append(Sent(one.tool.name, "slim", "", 9, 1, 0, handle, **shapes, whole=msgspec.Raw(one.tool.raw)))
+    decided = Toolset(offers.digest, sent)
+    return decided, json.loads(spliced(raw, decided.edits(offers)))
+
+
+@pytest.mark.parametrize("tools", [(LONG,), (LONG, PATCH), (GROUP,), (PATCH, GROUP, LONG)])
+def test_the_echo_shows_tools_that_were_sent_short_as_the_client_offers_them(tools):
+    decided, short = sent_short(*(one for one in tools if one is not PATCH))
+    others = iter(short)
+    told = [one if one is PATCH else next(others) for one in tools] + [OURS]
+    assert json.dumps(short).count("[pg_") == len(decided.shortened)
+    splice = responses.splice("page_in", Watching(imitates), decided)
+    said, _, _ = played([stream_of([message("a")], tools=told)], splice=splice)
+    assert [one["response"]["tools"] for one in decoded(said) if "response" in one] == [list(tools)] * 3
+    splice = responses.splice("page_in", Watching(imitates), decided)
+    splice.take(json.dumps(response([message("a")], tools=told), indent=1).encode())
+    assert json.loads(splice.finish()) == response([message("a")], tools=tools)
+
+
+def test_the_echo_of_a_tool_without_a_description_has_none_either():
+    decided, short = sent_short(BARE)
+    splice = responses.splice("page_in", Watching(imitates), decided)
+    said, _, _ = played([stream_of([message("a")], tools=[*short, OURS])], splice=splice)
+    assert decoded(said)[0]["response"]["tools"] == [{**BARE, "description": None}]
+
+
+def test_an_echo_that_is_no_list_or_has_other_tools_stays():
+    decided, _ = sent_short(LONG)
+    for tools, told in (({"page_in": 1}, {"page_in": 1}), ([READ, OURS], [READ])):
+        splice = responses.splice("page_in", Watching(imitates), decided)
+        splice.take(json.dumps(response([message("a")], tools=tools)).encode())
+        assert json.loads(splice.finish())["tools"] == told
+
+
+# Calls that nobody watches
+
+
+def picky(**more):
+    return responses.splice("page_in", Picky(**more))
+
+
+def free(number=0):
+    return call("free", '{"a": "é and more"}', number)
+
+
+def test_a_call_that_nobody_watches_passes_as_it_comes():
+    splice = picky()
+    for one in events_of([message("a"), free(1), custom("free", "as it is", 2)], tools=[READ]):
+        assert splice.feed(encoded([one])) == encoded([one])
+    assert splice.held() == Held(mixed=True, shown=True)
+    assert splice.finish() == b""
+
+
+def test_a_call_that_nobody_watches_is_out_with_the_last_byte_of_each_event():
+    splice, stream, out = picky(), stream_of([free()], tools=[READ]), b""
+    for at in range(len(stream)):
+        out += splice.feed(stream[at : at + 1])
+        whole_events = stream[: at + 1].rpartition(b"\n\n")
+        assert out == whole_events[0] + whole_events[1]
+
+
+@pytest.mark.parametrize("name", ["page_in", "refused", "checked"])
+def test_a_call_behind_one_that_waits_passes_as_it_comes(name):
+    splice, first = picky(), call(name, '{"b": "12345"}', 1)
+    events = events_of([first, free(2)], tools=[READ])
+    size = OPENINGS + len(list(item_events(0, first)))
+    out = [splice.feed(encoded([one])) for one in events[:size]]
+    assert out[OPENINGS:-1] == [b""] * (size - OPENINGS - 1)
+    index = 1 if name == "checked" else 0
+    assert out[-1] == (encoded(events[OPENINGS:size]) if index else b"")
+    number = count(size if index else OPENINGS)
+    for one in events[size:-1]:
+        expected = {**one, "output_index": index, "sequence_number": next(number)}
+        assert decoded(splice.feed(encoded([one]))) == [expected]
+
+
+def test_a_watched_call_behind_one_that_nobody_watches_waits_until_it_is_complete():
+    splice = picky()
+    *events, done, end = events_of([free(1), call("checked", '{"b": "12345"}', 2)], tools=[READ])
+    size = OPENINGS + len(list(item_events(0, free(1))))
+    for one in events[:size]:
+        assert splice.feed(encoded([one])) == encoded([one])
+    assert [splice.feed(encoded([one])) for one in events[size:]] == [b""] * len(events[size:])
+    assert splice.feed(encoded([done])) == encoded([*events[size:], done])
+    assert splice.feed(encoded([end])) == encoded([end])
+
+
+def test_what_a_guard_does_not_watch_it_can_not_hold():
+    class Careless(Picky):
+        def holds(self, name, arguments):
+            return True
+
+    body = json.dumps(response([free()], tools=[READ])).encode()
+    splice = responses.splice("page_in", Careless())
+    splice.take(body)
+    assert splice.held().calls == ()
+    assert splice.finish() == body
+    unannounced = without(events_of([free()], tools=[READ]), "response.output_item.added")
+    said, held, _ = played([unannounced], splice=responses.splice("page_in", Careless()))
+    assert held[0].calls == ()
+    assert said == unannounced
+
+
+mixable = st.sampled_from(["page_in", "refused", "checked", "free", "custom", "text"])
+
+
+@st.composite
+def mixtures(draw):
+    """Legs whose calls are ours or refused, then one with any."""
+    numbers = count()
+
+    def item(name):
+        if name == "text":
+            return message("Hm.", next(numbers))
+        said = json.dumps({"a": draw(texts)})
+        return custom("free", said, next(numbers)) if name == "custom" else call(name, said, next(numbers))
+
+    hiding = draw(st.lists(st.lists(st.sampled_from(["page_in", "refused"]), min_size=1, max_size=2), max_size=2))
+    return [[item(name) for name in leg] for leg in [*hiding, draw(st.lists(mixable, max_size=4))]]
+
+
+def visible(legs):
+    return [item for leg in legs for item in leg if item.get("name") not in ("page_in", "refused")]
+
+
+@settings(UNHURRIED)
+@given(mixtures())
+def test_to_watch_more_calls_changes_nothing_but_when_they_come(legs):
+    soon, late = picky(), picky(everything=True)
+    client = awaited = b""
+    for number, leg in enumerate(legs):
+        if number:
+            soon.go_on()
+            late.go_on()
+        for one in events_of(leg, number):
+            client, awaited = client + soon.feed(encoded([one])), awaited + late.feed(encoded([one]))
+            assert client.startswith(awaited)
+        assert soon.held() == late.held()
+        answers = ["a page"] * len(soon.held().calls)
+        assert soon.leg(answers) == late.leg(answers)
+    client, awaited = client + soon.finish(), awaited + late.finish()
+    assert client == awaited
+    events = decoded(client)
+    assert [one["sequence_number"] for one in events] == list(range(len(events)))
+    done = [(one["output_index"], one["item"]) for one in events if one["type"] == "response.output_item.done"]
+    assert done == list(enumerate(visible(legs)))
+    assert events[-1]["response"]["output"] == visible(legs)
+
+
+@settings(UNHURRIED, max_examples=50)
+@given(mixtures())
+def test_a_call_in_one_piece_with_some_watched_calls_says_the_same(legs):
+    streams = [stream_of(leg, number) for number, leg in enumerate(legs)]
+    _, held, kept = at_once = played(streams, splice=picky())
+    assert played(streams, bytewise, splice=picky()) == at_once
+    for splice in (picky(), picky(everything=True)):
+        for number, leg in enumerate(legs):
+            if number:
+                splice.go_on()
+            splice.take(json.dumps(response(leg, number)).encode())
+            assert splice.held() == held[number]
+            assert splice.leg([f"page for {one.call_id}" for one in held[number].calls]) == kept[number]
+        assert json.loads(splice.finish())["output"] == visible(legs)

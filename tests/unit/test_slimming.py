@@ -11,9 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator, validator_for
 
-from pager.slimming import DEEPEST, PROSE, Tool, deferred, first_sentence, forms, slim, without_prose
+from pager.errors import NotUnderstood
+from pager.slimming import (
+    DEEPEST,
+    LEAST_SHARE,
+    LEAST_TOKENS,
+    PROSE,
+    Tool,
+    deferred,
+    dumped,
+    first_sentence,
+    forms,
+    slim,
+    without_prose,
+)
 from pager.stubs import HANDLE, handle_of
 from pager.tokens import O200K, Counter
+from pager.validation import check
 
 COUNTER = Counter()
 WEATHER = {
@@ -62,23 +76,24 @@ def test_a_slim_tool_has_its_first_sentence_its_handle_and_its_bare_parameters()
     weather = tool()
     made = slim(weather, handle(weather))
     assert made.name == "weather"
-    assert made.description == f"Tells the weather. [{handle(weather)}: page_in for the whole]"
+    assert made.description == f"Tells the weather. [{handle(weather)}]"
     assert made.parameters == orjson.dumps(BARE_WEATHER)
 
 
 def test_a_deferred_tool_has_one_line_its_handle_and_takes_any_object():
     weather = tool(description="Tells the weather of " + "very " * 40 + "many places.")
-    made = deferred(weather, handle(weather), getter="fetch")
+    made = deferred(weather, handle(weather))
     line, _, note = made.description.partition(" [")
     assert line.endswith("very...")
     assert len(line) <= 80
-    assert note == f"{handle(weather)}: fetch for its parameters]"
+    assert note == f"{handle(weather)}]"
     assert orjson.loads(made.parameters) == {"type": "object"}
 
 
 def test_a_tool_without_a_description_has_its_handle_alone():
     silent = tool(description="")
-    assert slim(silent, "pg_00").description == "[pg_00: page_in for the whole]"
+    assert slim(silent, "pg_00").description == "[pg_00]"
+    assert deferred(silent, "pg_00").description == "[pg_00]"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +120,7 @@ def test_the_first_sentence_of_a_description(text, sentence):
 def test_a_slim_description_is_short_has_one_handle_and_slimming_it_again_changes_nothing(text):
     made = slim(tool(description=text), "pg_0123456789abcdef")
     assert HANDLE.findall(made.description) == ["pg_0123456789abcdef"]
-    assert len(made.description) <= 200 + len(" [pg_0123456789abcdef: page_in for the whole]")
+    assert len(made.description) <= 200 + len(" [pg_0123456789abcdef]")
     again = slim(tool(description=made.description), "pg_0123456789abcdef")
     assert again.description == made.description
 
@@ -220,6 +235,52 @@ def fitting(rng, schema, root, depth=0):
     return made.get(kind, rng.choice(VALUES))
 
 
+WRONG = {
+    "string": [1, None, ["x"]], "integer": ["1", 1.5, None], "number": ["1", None], "boolean": ["true", 1, None],
+    "null": [0, ""], "array": [{}, "[]", None], "object": [[], "{}", None],
+}  # fmt: skip
+"""Values of another type than the one named."""
+
+
+def broken(value, schema, root):
+    """The value with one parameter renamed or of a wrong type, anywhere in it, in all ways that surely are wrong."""
+    while isinstance(schema, dict) and "$ref" in schema:
+        kind, name = schema["$ref"].split("/")[-2:]
+        schema = root[kind][name]
+    if not isinstance(schema, dict):
+        return
+    yield from WRONG.get(schema["type"], []) if isinstance(schema.get("type"), str) else []
+    if isinstance(value, dict):
+        yield from broken_object(value, schema, root)
+    for at, each in enumerate(value) if isinstance(value, list) and "prefixItems" not in schema else ():
+        yield from ([*value[:at], bad, *value[at + 1 :]] for bad in broken(each, schema.get("items"), root))
+
+
+def broken_object(value, schema, root):
+    known = schema.get("properties", {})
+    if schema.get("additionalProperties") is False:
+        yield {**value, "no such parameter": 1}
+        for name in value if "patternProperties" not in schema else ():
+            yield {f"{key}_" if key == name else key: each for key, each in value.items()}
+    for name in schema.get("required", []):
+        yield {key: each for key, each in value.items() if key != name}
+    for name in value:
+        yield from ({**value, name: bad} for bad in broken(value[name], known.get(name), root))
+
+
+def expect_checked_alike(whole, bare, rng, tries):
+    """That what fits a tool fits its slim form, and what breaks a name or a type fits neither; how many were tried."""
+    valid = [value for value in (fitting(rng, whole, whole) for _ in range(tries)) if allows(whole, value)]
+    wrong = [bad for value in valid for bad in broken(value, whole, whole)]
+    wrong = rng.sample(wrong, min(len(wrong), 4 * tries))
+    assert all(allows(bare, value) and not check(json.dumps(value), whole) for value in valid)
+    for bad in wrong:
+        assert not allows(whole, bad)
+        assert not allows(bare, bad)
+        assert check(json.dumps(bad), whole)
+    return len(valid), len(wrong)
+
+
 def allows(schema, value):
     return validator_for(schema, default=Draft202012Validator)(schema).is_valid(value)
 
@@ -240,6 +301,42 @@ def test_a_slim_schema_allows_exactly_what_the_whole_one_does(rng):
     stripped = without_prose(dressed)
     for value in [fitting(rng, dressed, dressed) for _ in range(3)]:
         assert allows(dressed, value) == allows(stripped, value)
+
+
+def parameters_of(rng):
+    """The parameters of a tool: named ones of any kind, explained."""
+    names = rng.sample(NAMES, 3)
+    known = {name: grown(rng, 2)[1] if rng.random() < 0.4 else plainly(rng, 2) for name in names}
+    required = rng.sample(names, rng.randrange(4))
+    made = {"type": "object", "properties": known, "required": required, "additionalProperties": False}
+    return explained(rng, made)
+
+
+def plainly(rng, depth):
+    """A parameter of one type, as most tools have them."""
+    kind = rng.choice([*SCALARS, "array", "object"] if depth else SCALARS)
+    made = {"type": kind}
+    if kind == "array":
+        made["items"] = plainly(rng, depth - 1)
+    if kind == "object":
+        made |= {"properties": {name: plainly(rng, depth - 1) for name in rng.sample(NAMES, 2)}}
+        made |= {"additionalProperties": False} if rng.random() < 0.5 else {}
+    return explained(rng, made)
+
+
+@settings(max_examples=150)
+@given(st.randoms(use_true_random=False))
+def test_what_fits_a_tool_fits_its_slim_form_and_a_wrong_name_or_type_fits_neither(rng):
+    whole = parameters_of(rng)
+    expect_checked_alike(whole, without_prose(whole), rng, 4)
+
+
+def test_wrong_names_and_types_are_really_tried():
+    rng = random.Random(5)
+    schemas = [parameters_of(rng) for _ in range(60)]
+    tried = [expect_checked_alike(whole, without_prose(whole), rng, 4) for whole in schemas]
+    assert sum(valid > 0 for valid, _ in tried) > 40
+    assert sum(wrong > 8 for _, wrong in tried) > 40
 
 
 @given(st.randoms(use_true_random=False))
@@ -353,14 +450,28 @@ def test_a_tool_that_has_little_prose_stays_whole():
     assert found.not_slim == f"it would save 0 of {found.whole_size.tokens} tokens"
 
 
-def test_a_form_must_save_a_quarter_and_thirty_tokens():
+def test_a_form_must_save_a_tenth():
     many = {f"p{number}": {"type": "string"} for number in range(200)}
     large = tool({"type": "object", "properties": many}, "Does it. " + "It is good at that. " * 10)
     found = forms_of(large)
-    assert found.whole_size.tokens - found.slim_size.tokens > 30
+    assert found.whole_size.tokens - found.slim_size.tokens > 3 * LEAST_TOKENS
     assert found.slim is None
     assert found.deferred is not None
-    assert found.deferred_size.tokens < found.whole_size.tokens / 10
+    assert found.deferred_size.tokens < found.whole_size.tokens * LEAST_SHARE
+
+
+@pytest.mark.parametrize("more", range(12))
+def test_a_form_must_save_what_its_handle_costs(more):
+    found = forms_of(tool({"type": "object", "properties": {"a": {"type": "string"}}}, "It does it. " + "Yes. " * more))
+    saved = found.whole_size.tokens - found.slim_size.tokens
+    assert (found.slim is not None) == (saved >= LEAST_TOKENS)
+    assert found.slim or found.not_slim == f"it would save {max(saved, 0)} of {found.whole_size.tokens} tokens"
+
+
+def test_what_can_not_be_written_again_exactly_is_not_understood():
+    assert dumped({"b": 1, "a": "\u2602"}) == b'{"b":1,"a":"\xe2\x98\x82"}'
+    with pytest.raises(NotUnderstood):
+        dumped({"a": "\ud83d"})
 
 
 def test_the_sizes_are_those_of_what_the_model_reads():
@@ -489,6 +600,18 @@ def test_a_slim_real_tool_allows_exactly_what_the_whole_one_does(path):
         assert verdicts[-12:] == [bare.is_valid(value) for value in values]
     assert verdicts.count(True) > len(verdicts) / 2
     assert verdicts.count(False) > len(verdicts) / 50
+
+
+@pytest.mark.recorded
+@needs_schemas
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_what_fits_a_real_tool_fits_its_slim_form_and_a_wrong_name_or_type_fits_neither(path):
+    rng = random.Random(path.stem)
+    for one in real_tools(path):
+        stripped = orjson.loads(slim(one, handle(one)).parameters)
+        valid, wrong = expect_checked_alike(one.parameters, stripped, rng, 12)
+        assert valid > 0, one.name
+        assert wrong > 0, one.name
 
 
 @pytest.mark.recorded

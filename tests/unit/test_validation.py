@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from pager.validation import LARGEST_SCHEMA, LONGEST_ERROR, check, repair_text
+from pager.validation import LARGEST_SCHEMA, LONGEST_ERROR, check, is_json, repair_text
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 LONG = (
@@ -58,6 +58,16 @@ def test_what_is_no_json_is_an_error_that_says_so(text):
 def test_blank_arguments_are_those_of_a_call_without_any(text):
     assert check(text, {"type": "object"}) == []
     assert check(text, {"required": ["a"]}) == ["$: 'a' is a required property"]
+
+
+@pytest.mark.parametrize("text", ["", " \n", "{}", '{"a": [1]}', "null", " null ", "[]", "0", '""', r'{"a": "\ud83d"}'])
+def test_what_can_be_read_is_json(text):
+    assert is_json(text)
+
+
+@pytest.mark.parametrize("text", ['{"a":', '{"path": "src/par', "{'a': 1}", '{"a": NaN}', "no", "{} x", "[" * 100_000])
+def test_what_was_cut_off_or_can_not_be_read_is_no_json(text):
+    assert not is_json(text)
 
 
 def test_half_an_emoji_is_json_and_never_stands_in_an_error():

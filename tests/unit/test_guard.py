@@ -1,0 +1,147 @@
+"""Which calls of the client's own tools are held back, and what the model is told of them."""
+
+import json
+
+import msgspec
+import orjson
+
+from pager.dialects import load
+from pager.exchange import ROUNDS
+from pager.guard import CORRECTIONS, Guard
+from pager.policy import Prices
+from pager.splice import HeldCall, Leg
+from pager.table import Hidden, Source, Table
+from pager.toolset import Outlook, Toolset, decide
+
+CHAT = load("chat")
+PAGE = "pg_aaaaaaaaaaaaaaaa"
+PROSE = "Finds things. " + "It has a long story to tell of how and when to use it. " * 10
+SCHEMA = {
+    "type": "object",
+    "properties": {"query": {"type": "string", "description": PROSE}, "limit": {"type": "integer"}},
+    "required": ["query"],
+    "additionalProperties": False,
+}
+
+
+def table(*, evicted=False):
+    """A table in which ``find`` and nine others are sent short, and ``bash`` is not."""
+    names = ["find_things", *(f"t{at}" for at in range(9)), "bash"]
+    functions = [{"name": name, "description": PROSE, "parameters": SCHEMA} for name in names]
+    tools = [{"type": "function", "function": function} for function in functions]
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": tools}).encode()
+    outlook = Outlook(Prices(), None, lambda name, usual: 0.9 if name == "bash" else usual, tool_added=False)
+    made = Table("chat", lambda raw: None, CHAT.expand)
+    made.decide_tools(decide(CHAT.offers(CHAT.parse(body)).offers, outlook)[0])
+    if evicted:
+        made.shown[PAGE] = Source(b"", "c1")
+    return made
+
+
+def guard(*, evicted=False):
+    made = table(evicted=evicted)
+    return Guard(made, made.tools)
+
+
+def call(name="find_things", **arguments):
+    return HeldCall("c1", name, json.dumps(arguments))
+
+
+def holds(watching, called):
+    return watching.holds(called.name, called.arguments)
+
+
+def test_only_calls_of_short_tools_are_waited_for():
+    watching = guard()
+    assert watching.watches("find_things")
+    assert not watching.watches("bash")
+    assert not watching.watches("unknown")
+
+
+def test_where_pages_are_evicted_any_call_may_hold_a_stub():
+    watching = guard(evicted=True)
+    assert watching.watches("bash")
+    assert holds(watching, call("bash", command=f"echo [{PAGE}: a file]"))
+    assert not holds(watching, call("bash", command="echo pg_bbbbbbbbbbbbbbbb"))
+
+
+def test_the_handle_of_a_tool_is_no_content_either():
+    made = table()
+    handle = made.tools.shortened["t3"].handle
+    assert holds(Guard(made, made.tools), call(query=handle))
+    refused = Guard(made, made.tools).refusal(call(query=handle), "page_in")
+    assert refused.cause == "imitated"
+    assert f"its arguments hold {handle}" in refused.text
+
+
+def test_a_call_that_fits_passes_and_one_that_does_not_is_held():
+    watching = guard()
+    assert not holds(watching, call(query="x", limit=3))
+    assert holds(watching, call())
+    assert holds(watching, call(query="x", limit="three"))
+    assert holds(watching, HeldCall("c1", "find_things", ""))
+    assert not holds(watching, call("bash", limit="three")), "sent whole"
+
+
+def test_arguments_that_are_no_json_may_have_been_cut_off():
+    watching = guard()
+    assert not holds(watching, HeldCall("c1", "find_things", '{"limit": "thr'))
+
+
+def test_the_model_is_told_what_is_wrong_and_the_tool_in_full():
+    made = table()
+    refused = Guard(made, made.tools).refusal(call(limit="three"), "page_in")
+    assert refused.cause == "invalid"
+    assert refused.text.startswith("find_things was not run, because the arguments do not fit its parameters:\n- ")
+    assert "'query' is a required property" in refused.text
+    assert "'three' is not of type 'integer'" in refused.text or '"three" is not of type' in refused.text
+    assert bytes(made.tools.shortened["find_things"].whole).decode() in refused.text
+
+
+def test_a_tool_that_stands_in_full_in_the_prompt_is_not_told_once_more():
+    made = table()
+    watching = Guard(made, made.tools)
+    first = watching.refusal(call(), "page_in").text
+    told = {"role": "tool", "tool_call_id": "c1", "content": first}
+    made.hidden[1] = Hidden(b"", [Leg([], [msgspec.Raw(orjson.dumps(told))])])
+    again = watching.refusal(call(), "page_in").text
+    assert "'query' is a required property" in again
+    assert "See the tool in full above." in again
+    assert PROSE not in again
+    assert PROSE in watching.refusal(call("t3"), "page_in").text
+
+
+def test_tools_that_went_out_whole_are_not_watched():
+    watching = Guard(table(), None)
+    assert not watching.watches("find_things")
+    assert not holds(watching, call())
+
+
+def test_after_two_corrections_calls_pass_as_they_are():
+    watching = guard()
+    watching.corrections = CORRECTIONS - 1
+    assert holds(watching, call())
+    watching.corrections = CORRECTIONS
+    assert not holds(watching, call())
+    assert not watching.watches("find_things")
+
+
+def test_a_call_is_not_held_where_no_leg_could_follow():
+    watching = guard()
+    watching.rounds = ROUNDS
+    assert not holds(watching, call())
+
+
+def test_a_stub_is_explained_with_the_tool_that_brings_it_back():
+    made = table(evicted=True)
+    refused = Guard(made, made.tools).refusal(call("write", content=f"[{PAGE}: read a.py] and [{PAGE}]"), "page_in_2")
+    assert refused.text.startswith(f"write was not run: its arguments hold {PAGE}, which only stands for content")
+    assert "Get the content with page_in_2, then call write again" in refused.text
+
+
+def test_what_was_short_before_the_tools_changed_is_still_known():
+    made = table()
+    handle = made.tools.shortened["t3"].handle
+    made.decide_tools(Toolset("another list", ()))
+    assert made.knows(handle)
+    assert not Guard(made, made.tools).watches("t3")
