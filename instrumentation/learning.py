@@ -1,9 +1,9 @@
-"""Works out what the log's sessions teach: which tools' pages were needed again, and how long branches lasted.
+"""Works out what the log's sessions teach of tools and their pages, and of how long branches last.
 
 Every session is folded to its page tables as they stood in the end. A page that outlived its grace was asked for again,
 quoted again, or neither; beside that stands how likely a page of its size and age is needed at all, so that the sums of
-both, tool by tool, tell which tools are out of the ordinary. Only these sums are kept, and the lengths of branches: no
-content.
+both, tool by tool, tell which tools are out of the ordinary. Which of the tools that a session was offered it also
+called is counted for each tenant by itself. Only these sums are kept, and the lengths of branches: no content.
 """
 
 import math
@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from pager import sessions
 from pager.dialect import Dialect
 from pager.errors import PagerError
-from pager.events import BranchOpened, CallReceived, Learned
-from pager.experience import LOG, Experience, Harness, Seen, expected, family_of_harness, newest
+from pager.events import BranchOpened, CallReceived, Learned, ToolCalled
+from pager.experience import LOG, Experience, Harness, Seen, Use, expected, family_of_harness, newest, owner
 from pager.lineage import Session
 from pager.page import GRACE, Page
 from pager.seen import Seen as Messages
@@ -41,9 +43,18 @@ TOOLS = 64
 LENGTHS = 512
 """At most so many client programs, tools of each and lengths of its branches are kept; a few kilobytes a program."""
 
+OWNERS = 128
+USES = 256
+NAMED = 128
+"""Of at most so many tenants' programs it is kept which tools they call, of at most so many tools with names of at most
+so many letters. Of the sessions that are looked at, a program that is left out has at most 15."""
+
 MESSAGES = 20_000  # messages whose hashes are remembered: sessions share few
 NOT_COUNTED = frozenset({"side"})
 """Why branches were opened whose lengths say nothing of how long an agent works: titles, summaries and the like."""
+
+DAMAGED = (PagerError, msgspec.MsgspecError, ValueError, LookupError)
+"""What reading a session raises whose log is damaged."""
 
 
 class Lesson(NamedTuple):
@@ -58,18 +69,18 @@ class Lesson(NamedTuple):
 def learn(store: Store, load_dialect: Callable[[str], Dialect], now: float, most: int = SESSIONS) -> Lesson:
     """What the newest sessions teach, of those that rest at this time; the same log teaches the same."""
     reader = _Reader(store, load_dialect)
-    taught: dict[str, _Taught] = defaultdict(_Taught)
+    taught = _Lessons()
     counted, upto, unread = 0, 0, []
     for name in _newest(store, now, most):
         try:
             log = list(store.events(name))
             if RESTED <= now - max(row.at for row in log) <= OLDEST:
                 session = reader.fold(name, log)
-                taught[family_of_harness(session.harness)].add(session, log)
+                taught.add(session, log)
                 counted, upto = counted + 1, max(upto, log[-1].seq)
-        except (PagerError, ValueError, LookupError) as error:  # what a damaged log makes of a session
+        except DAMAGED as error:
             unread.append(f"{name}: {error}")
-    return Lesson(_kept(taught), counted, upto, tuple(unread))
+    return Lesson(taught.kept(), counted, upto, tuple(unread))
 
 
 def keep(store: Store, lesson: Lesson, now: float) -> bool:
@@ -133,6 +144,55 @@ class _Taught:
         return Harness(_summed(self.results, tools), _summed(self.arguments, tools), spread(sorted(self.lengths)))
 
 
+@dataclass(slots=True)
+class _Uses:
+    """In how many of one owner's sessions each tool was offered, and in how many of them it was called."""
+
+    sessions: int = 0
+    offered: Counter[str] = field(default_factory=Counter)
+    called: Counter[str] = field(default_factory=Counter)
+
+    def add(self, session: Session, log: Iterable[Stored]) -> None:
+        """Count one more session, in which tools were decided on."""
+        offered = {one.name for decided in session.toolsets.values() for one in decided.sent if len(one.name) <= NAMED}
+        self.sessions += 1
+        self.offered.update(offered)
+        self.called.update(offered & {row.event.tool for row in log if isinstance(row.event, ToolCalled)})
+
+    def kept(self) -> dict[str, Use]:
+        """What is kept of it: the tools that are called most, then those that are offered most."""
+        order = sorted(self.offered, key=lambda tool: (-self.called[tool], -self.offered[tool], tool))
+        return {tool: Use(self.offered[tool], self.called[tool]) for tool in order[:USES]}
+
+
+@dataclass(slots=True)
+class _Lessons:
+    """What all sessions have shown so far, by their client programs, and by whose these are."""
+
+    harnesses: dict[str, _Taught] = field(default_factory=lambda: defaultdict(_Taught))
+    owners: dict[str, _Uses] = field(default_factory=lambda: defaultdict(_Uses))
+
+    def add(self, session: Session, log: Sequence[Stored]) -> None:
+        """Count one more session."""
+        self.harnesses[family_of_harness(session.harness)].add(session, log)
+        if session.toolsets:
+            self.owners[owner(session.tenant, session.harness)].add(session, log)
+
+    def kept(self) -> Experience:
+        """What is kept of the client programs that most sessions are of."""
+        harnesses = {name: self.harnesses[name].kept() for name in _largest(self.harnesses, HARNESSES)}
+        tools = {name: self.owners[name].kept() for name in _largest(self.owners, OWNERS)}
+        return Experience(
+            {name: known for name, known in harnesses.items() if known != Harness()},
+            {name: used for name, used in tools.items() if used},
+        )
+
+
+def _largest(counted: Mapping[str, _Taught] | Mapping[str, _Uses], most: int) -> list[str]:
+    """The names of those with most sessions."""
+    return sorted(counted, key=lambda name: (-counted[name].sessions, name))[:most]
+
+
 def _pages(session: Session) -> Iterator[tuple[Page, int]]:
     """Every page with the calls that it was there for; one that branches share counts once, where it stayed longest.
 
@@ -180,10 +240,3 @@ def _sum(seen: Sequence[Seen]) -> Seen:
     """The sums, the same in any order."""
     needed, usual = math.fsum(one.needed for one in seen), math.fsum(one.expected for one in seen)
     return Seen(round(needed, 3), round(usual, 3))
-
-
-def _kept(taught: Mapping[str, _Taught]) -> Experience:
-    """What is kept of the client programs that most sessions are of."""
-    names = sorted(taught, key=lambda name: (-taught[name].sessions, name))[:HARNESSES]
-    kept = {name: taught[name].kept() for name in names}
-    return Experience({name: known for name, known in kept.items() if known != Harness()})

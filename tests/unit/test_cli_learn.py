@@ -3,15 +3,18 @@
 import asyncio
 import json
 import time
+from hashlib import sha256
 
 import pytest
 
 from pager import cli
 from pager.dialects import load
-from pager.events import Learned
-from pager.experience import LOG, decode
+from pager.events import BranchOpened, Learned, SessionOpened, ToolCalled, ToolsDecided
+from pager.experience import LOG, Use, decode
 from pager.server.journal import Incoming, Journal
+from pager.store import Batch
 from pager.stores import open_store
+from pager.toolset import Sent, Toolset
 
 CHAT = load("chat")
 TOOLS = [{"type": "function", "function": {"name": "read"}}]
@@ -125,6 +128,39 @@ def test_a_client_without_a_name_and_one_without_pages_are_told_too(tmp_path, ca
     _, out, _ = learn(capsys, folder)
     assert out.splitlines()[0] == "(a client that does not name itself): 1 branches, 2 calls in the median"
     assert out.splitlines()[2] == "goose: 1 branches, 3 calls in the median"
+
+
+def offer(folder, key, tools, called):
+    """Log a session that was offered these tools, and called one."""
+    folder.mkdir(exist_ok=True)
+    content = Toolset("", [Sent(tool, "slim", "", 90, 30) for tool in tools]).encode()
+    events = [
+        SessionOpened("local", key, "x-session-id", "goose/1.0"),
+        BranchOpened(0, "root", "chat"),
+        ToolsDecided(0, 1, 1, decision=sha256(content).hexdigest(), offered="", reason=""),
+        ToolCalled(0, 1, 1, 0, called, "c1", sha256(b"{}").hexdigest(), ""),
+    ]
+    store = open_store("sqlite", folder)
+    blobs = {sha256(content).digest(): content, sha256(b"{}").digest(): b"{}"}
+    store.append(Batch(f"s_{key}", time.time() - 7_200, events, blobs)).result()
+    store.close()
+
+
+def test_which_tools_are_called_is_told_and_logged(tmp_path, capsys):
+    folder = tmp_path / "data"
+    for key in ("one", "two", "three"):
+        offer(folder, key, ["find_ticket", "close_ticket"], "find_ticket")
+    _, out, _ = learn(capsys, folder)
+    (event,), known = learned(folder)
+    assert (event.sessions, event.content) == (3, known.version)
+    assert known.tools == {"local goose": {"find_ticket": Use(3, 3), "close_ticket": Use(3, 0)}}
+    assert out.splitlines()[:4] == [
+        "goose of local: 2 tools, by the sessions that were offered and called them",
+        "  tool          sent   offered  called  chance",
+        "  find_ticket   whole        3       3    0.53",
+        "  close_ticket  short        3       0    0.15",
+    ]
+    assert out.splitlines()[-1] == "logged: sessions that begin from now on go by it"
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path, capsys):

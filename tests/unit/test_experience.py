@@ -1,18 +1,22 @@
 """What other sessions have taught: a few numbers, beside those that are shipped."""
 
+import json
 import math
+from hashlib import sha256
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager import experience
+from pager import experience, sessions, tooling
+from pager.dialects import load
 from pager.events import Bypassed, Learned
 from pager.experience import (
     ENOUGH,
     GROWTH,
     LONGEST,
     NAME,
+    OFFERS,
     SHIPPED,
     SIZE,
     STRENGTH,
@@ -20,15 +24,22 @@ from pager.experience import (
     Experience,
     Harness,
     Seen,
+    Use,
     Version,
     decode,
     expected,
     family_of_harness,
     newest,
+    owner,
     shipped,
     strength,
 )
+from pager.lineage import Branch, Session
+from pager.planner import Terms
+from pager.policy import Prices
 from pager.store import Stored
+from pager.tables import Tables
+from pager.toolset import OFTEN
 
 
 def knows(harness="agent", **more):
@@ -146,6 +157,123 @@ def test_there_is_at_least_one_call_to_go_or_none_at_the_very_beginning(lengths,
         assert min(1, calls) <= to_go <= min(LONGEST * calls, 500 - calls)
 
 
+# ---------------------------------------------------------------- which tools are called
+
+CORE = ("Bash", "Read", "Edit", "MultiEdit", "Grep", "exec_command", "apply_patch", "run_shell_command", "read_file")
+OTHERS = (
+    "Write", "Glob", "LS", "TodoWrite", "WebFetch", "WebSearch", "NotebookEdit", "BashOutput", "KillShell",
+    "ExitPlanMode", "AskUserQuestion", "todo__todo_write", "update_plan", "write_stdin", "view_image", "List",
+    "fetch_web_content", "Checklist",
+)  # fmt: skip
+CHOICES = ("Task", "Skill", "SlashCommand", "agent", "delegate", "spawn_agent", "Skills")
+USUAL = 0.1
+"""What is taken of a tool that nothing is known of."""
+
+
+def uses(offered, called, tool="find_ticket"):
+    return Experience(tools={owner("local", "agent/1"): {tool: Use(offered, called)}})
+
+
+def chance(known, tool="find_ticket", usual=USUAL):
+    return known.use("local", "agent/2", tool, usual)
+
+
+@pytest.mark.parametrize("tool", [*CORE, *OTHERS, *CHOICES])
+def test_what_coding_agents_bring_themselves_stays_whole_on_a_fresh_install(tool):
+    assert chance(SHIPPED, tool) >= OFTEN
+
+
+@pytest.mark.parametrize("tool", ["find_ticket", "mcp__github__search_code", "team_cleanup", "delete", "get_goal"])
+def test_of_other_tools_a_fresh_install_knows_nothing(tool):
+    assert chance(SHIPPED, tool) == USUAL
+
+
+def test_what_was_seen_of_a_tool_stands_beside_what_is_shipped_with_its_weight():
+    assert OFFERS == 5.0
+    assert chance(uses(15, 12)) == pytest.approx((12 + 5 * USUAL) / 20)
+    assert chance(uses(15, 0, "Read"), "Read") == pytest.approx(5 * 0.9 / 20)
+    assert chance(uses(15, 12), "another") == USUAL
+
+
+counts = st.integers(0, 2_000).flatmap(lambda offered: st.tuples(st.just(offered), st.integers(0, offered)))
+named = st.sampled_from(["find_ticket", "Read", "TodoWrite", "Task"])
+
+
+@given(counts, named, st.floats(0, 1))
+def test_a_chance_is_one_and_grows_with_calls(counted, tool, usual):
+    offered, called = counted
+    now = chance(uses(offered, called, tool), tool, usual)
+    assert 0 <= now <= 1
+    if called < offered:
+        more = chance(uses(offered, called + 1, tool), tool, usual)
+        assert more > now or (tool == "Task" and more == now)
+
+
+@given(st.floats(0, 1), st.sampled_from(["find_ticket", "Read", "TodoWrite"]), st.floats(0, 1))
+def test_with_many_sessions_a_chance_is_the_share_of_them(share, tool, usual):
+    called = round(share * 10_000)
+    assert chance(uses(10_000, called, tool), tool, usual) == pytest.approx(called / 10_000, abs=0.001)
+
+
+@pytest.mark.parametrize("tool", [*CORE, *OTHERS])
+def test_a_shipped_tool_that_is_hardly_ever_called_is_not_kept_whole_for_ever(tool):
+    assert chance(uses(1, 0, tool), tool) >= OFTEN
+    assert chance(uses(40, 1, tool), tool) < OFTEN
+
+
+@pytest.mark.parametrize("tool", CHOICES)
+def test_tools_that_say_what_there_is_to_choose_from_stay_whole_however_few_calls(tool):
+    assert chance(uses(2_000, 0, tool), tool) == chance(SHIPPED, tool) >= OFTEN
+    assert chance(uses(2_000, 1_900, tool), tool) == pytest.approx(0.95, abs=0.01)
+
+
+def test_a_tool_that_is_always_called_is_soon_kept_whole():
+    assert chance(uses(1, 1), usual=6 / 221) < OFTEN <= chance(uses(2, 2), usual=6 / 221)
+
+
+def test_a_tool_is_known_to_its_tenant_its_program_and_by_its_very_name():
+    known = uses(100, 100)
+    assert known.use("local", "agent/9", "find_ticket", USUAL) > 0.9
+    assert known.use("other", "agent/1", "find_ticket", USUAL) == USUAL
+    assert known.use("local", "another/1", "find_ticket", USUAL) == USUAL
+    assert known.use("local", "agent/1", "Find_Ticket", USUAL) == USUAL
+
+
+words = st.text(st.sampled_from("ab /"), max_size=5)
+
+
+@given(st.tuples(words, words), st.tuples(words, words))
+def test_no_two_tenants_are_taken_for_one(one, other):
+    if one[0] != other[0]:
+        assert owner(*one) != owner(*other)
+
+
+def decided(tenant, known):
+    """The form in which each of a dozen tools is sent to this tenant's model."""
+    prose = "Does what it says. It has a long story to tell of how and when to use it, and of what there is. " * 4
+    described = {"type": "object", "properties": {"id": {"type": "string", "description": prose}}}
+    functions = [{"name": f"tool{at}", "description": prose, "parameters": described} for at in range(12)]
+    tools = [{"type": "function", "function": one} for one in functions]
+    dialect = load("chat")
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": tools}).encode()
+    session = Session("s_1", tenant, branches=[Branch(0, "", b"", b"")])
+    sessions.open_table(session, 0, None, "chat", Tables(load, {}.get))
+    terms = Terms(Prices(), 100_000, 10_000, experience=known, harness="agent/1")
+    offers = dialect.offers(dialect.parse(body)).offers
+    found = tooling.settle(session, (0, 1, 1), offers, [], terms, tooling.Shortening())
+    return found.content, {one.name: one.form for one in session.tables[0].tools.sent}
+
+
+def test_what_a_tenants_tools_are_called_never_shows_in_anothers_decisions():
+    known = uses(30, 30, "tool3")
+    content, forms = decided("local", known)
+    assert {name for name, form in forms.items() if form == "whole"} == {"tool3"}
+    for tenant in ("other", "local agent", "loca", ""):
+        assert decided(tenant, known) == decided(tenant, SHIPPED)
+        assert decided(tenant, known)[0] != content
+    assert set(decided("other", known)[1].values()) == {"slim"}
+
+
 # ---------------------------------------------------------------- names
 
 
@@ -190,6 +318,35 @@ def test_a_version_is_the_digest_of_the_content_and_what_is_shipped_has_none():
     assert len(one.version) == 64
     assert one.version != other.version
     assert SHIPPED.version == decode(SHIPPED.encode()).version == ""
+
+
+def test_what_was_learned_before_there_were_tools_in_it_is_read_and_named_as_ever():
+    content = (
+        b'{"harnesses":{"claude-cli":{"results":{"Bash":[31.2,27.4],"Grep":[4.8,11.9],"Read":[95.4,91.5]},'
+        b'"arguments":{"Edit":[20.4,12.2],"Write":[5.4,4.8]},"lengths":[2,5,9,14,22,31,48,77,130]}}}'
+    )
+    known = decode(content)
+    assert known.tools == {}
+    assert known.encode() == content
+    assert known.version == sha256(content).hexdigest()
+    assert known.version.startswith("3848f1491084")
+    assert known.use("local", "claude-cli/2", "Read", USUAL) == SHIPPED.use("local", "claude-cli/2", "Read", USUAL)
+
+
+used = st.dictionaries(
+    st.text(st.characters(codec="utf-8"), max_size=8), st.builds(Use, st.integers(0), st.integers(0))
+)
+
+
+@given(harnesses, st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=8), used, max_size=3))
+def test_which_tools_are_called_is_part_of_the_version(harnesses, tools):
+    one = Experience(harnesses, tools)
+    assert decode(one.encode()).tools == tools
+    assert decode(one.encode()).version == one.version
+    assert (one.version == Experience(harnesses).version) == (not tools)
+    assert bool(one.version) == bool(harnesses or tools)
+    backwards = {name: dict(reversed(calls.items())) for name, calls in reversed(tools.items())}
+    assert Experience(harnesses, backwards).encode() == one.encode()
 
 
 def stored(*events):

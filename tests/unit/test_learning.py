@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instrumentation.learned import told
-from instrumentation.learning import QUOTED, keep, learn, spread
+from instrumentation.learning import OWNERS, QUOTED, USES, Lesson, keep, learn, spread
 from pager.dialects import load
-from pager.events import BranchOpened, CallReceived, Learned, LegFinished, SessionOpened, ToolCalled
-from pager.experience import LOG, SHIPPED, Experience, Harness, Seen, decode, expected, family_of_harness, newest
+from pager.events import BranchOpened, CallReceived, Learned, LegFinished, SessionOpened, ToolCalled, ToolsDecided
+from pager.experience import LOG, SHIPPED, Experience, Harness, Seen, Use, decode, expected, family_of_harness, newest
 from pager.model import Answer
 from pager.page import tokens_of
 from pager.server.journal import Incoming, Journal, Outcome
@@ -22,6 +22,7 @@ from pager.splice import Leg, Part
 from pager.store import Batch
 from pager.stores import open_store
 from pager.stubs import handle_of
+from pager.toolset import Sent, Toolset
 
 CHAT = load("chat")
 HOUR, DAY = 3_600.0, 86_400.0
@@ -366,6 +367,144 @@ def test_lengths_are_thinned_out_evenly(lengths, most):
 
 def test_an_even_list_stays_even_when_it_is_thinned_out():
     assert spread(range(1, 101), 12) == tuple(range(1, 101, 9))
+
+
+# Tools
+
+
+def offering(*names, branch=0):
+    """The event of a decision on tools of these names, and its blob."""
+    content = Toolset(" ".join(names), [Sent(name, "whole", "", 9, 9) for name in names]).encode()
+    event = ToolsDecided(branch, 1, 1, decision=sha256(content).hexdigest(), offered="", reason="")
+    return event, {sha256(content).digest(): content}
+
+
+def calling(*tools):
+    return [ToolCalled(0, 1, 1, at, tool, f"c{at}", "", "") for at, tool in enumerate(tools)]
+
+
+def taught(log, name, decisions, called=(), tenant="local", harness="goose/1.0"):
+    """Log a session in which these lists of tools were decided on, and these tools called."""
+    opened = [SessionOpened(tenant, name, "x-session-id", harness), BranchOpened(0, "root", "chat")]
+    made = [offering(*names) for names in decisions]
+    blobs = {digest: content for _, blob in made for digest, content in blob.items()}
+    events = [*opened, *(event for event, _ in made), *calling(*called)]
+    log.store.append(Batch(f"s_{name}", BEGUN, events, blobs)).result()
+    return log
+
+
+def test_tools_that_were_offered_stand_beside_those_that_were_called(log):
+    taught(log, "one", [["find", "close"]], ["find"])
+    taught(log, "two", [["find", "close"]])
+    taught(log, "three", [["find"]], ["find"])
+    known = log.learned()
+    assert known.experience.tools == {"local goose": {"find": Use(3, 2), "close": Use(2, 0)}}
+    assert decode(known.experience.encode()) == known.experience
+    assert keep(log.store, known, LATER)
+    assert log.store.check().problems == ()
+
+
+def test_a_session_counts_once_for_each_tool_however_often_it_is_offered_and_called():
+    log = taught(Log(), "one", [["find"], ["find", "close"], ["find"]], ["find", "find", "find"])
+    assert log.learned().experience.tools == {"local goose": {"find": Use(1, 1), "close": Use(1, 0)}}
+
+
+def test_a_call_of_a_tool_that_was_not_offered_does_not_count():
+    log = taught(Log(), "one", [["find"]], ["page_in", "elsewhere"])
+    assert log.learned().experience.tools == {"local goose": {"find": Use(1, 0)}}
+
+
+def test_sessions_in_which_nothing_was_decided_teach_nothing_of_tools():
+    log = taught(Log(), "one", [], ["find"]).played(*growing(used("c1"), *idle(4)))
+    taught(log, "none", [[]], ["find"])
+    lesson = log.learned()
+    assert lesson.experience.tools == {}
+    assert lesson.sessions == 3
+
+
+def test_tenants_and_client_programs_are_told_apart():
+    log = Log()
+    taught(log, "one", [["find"]], ["find"], tenant="key:ab", harness="goose/1.0")
+    taught(log, "two", [["find"]], tenant="key:ab", harness="goose/2.0")
+    taught(log, "three", [["secret"]], tenant="key:cd")
+    taught(log, "four", [["find"]], tenant="key:ab", harness="")
+    assert log.learned().experience.tools == {
+        "key:ab goose": {"find": Use(2, 1)},
+        "key:cd goose": {"secret": Use(1, 0)},
+        "key:ab ": {"find": Use(1, 0)},
+    }
+
+
+def test_the_tools_called_most_are_kept_then_those_offered_most():
+    many = [f"tool{at:03}" for at in range(USES)]
+    log = taught(Log(), "one", [[*many, "zz_called", "zz_offered"]], ["zz_called"])
+    taught(log, "two", [["zz_offered", "x" * 129]])
+    (kept,) = log.learned().experience.tools.values()
+    assert kept == {"zz_called": Use(1, 1), "zz_offered": Use(2, 0)} | dict.fromkeys(many[:-2], Use(1, 0))
+
+
+def test_the_tenants_with_most_sessions_are_kept_and_what_is_kept_is_small():
+    log = Log()
+    many = [f"{at:064}" for at in range(USES + 9)]
+    for at in range(OWNERS + 2):
+        taught(log, str(at), [many], tenant=f"tenant{at:03}")
+    taught(log, "again", [["find"]], tenant=f"tenant{OWNERS + 1:03}")
+    known = log.learned().experience
+    kept = [*(f"tenant{at:03} goose" for at in range(OWNERS - 1)), f"tenant{OWNERS + 1:03} goose"]
+    assert sorted(known.tools) == kept
+    assert len(known.encode()) < 3_000_000
+
+
+listed = st.lists(st.sampled_from(["find", "close", "read", "Read"]), min_size=1, max_size=4, unique=True)
+lived = st.tuples(listed, st.lists(st.sampled_from(["find", "close", "read"]), max_size=3), st.sampled_from("ab"))
+
+
+@given(st.lists(lived, max_size=5), st.randoms())
+def test_the_order_of_sessions_does_not_matter_to_tools_either(sessions, random):
+    numbered = [*enumerate(sessions)]
+    versions = []
+    for _ in range(2):
+        log = Log()
+        for at, (offered, called, tenant) in numbered:
+            taught(log, str(at), [offered], called, tenant)
+        versions.append(log.learned().experience.version)
+        random.shuffle(numbered)
+    assert versions[0] == versions[1]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[1", b'["x",[["find"]]]', b"\xff"])
+def test_a_decision_that_cant_be_read_does_not_spoil_the_lesson(content):
+    log = taught(Log(), "fine", [["find"]], ["find"])
+    opened = [SessionOpened("local", "k", "x-session-id", "goose/1"), BranchOpened(0, "root", "chat")]
+    digest = sha256(content or b"nowhere").digest()
+    broken = ToolsDecided(0, 1, 1, decision=digest.hex(), offered="", reason="")
+    blobs = {} if content is None else {digest: content}
+    log.store.append(Batch("s_broken", BEGUN, [*opened, broken, *calling("find")], blobs)).result()
+    lesson = log.learned()
+    assert lesson.experience.tools == {"local goose": {"find": Use(1, 1)}}
+    assert (lesson.sessions, [line.split(":")[0] for line in lesson.unread]) == (1, ["s_broken"])
+
+
+def test_what_was_learned_of_tools_is_told_in_a_table():
+    tools = {"open": Use(20, 15), "close": Use(20, 1), "Read": Use(8, 0), "Bash": Use(40, 0)}
+    lines = told(Lesson(Experience(tools={"key:ab goose": tools}), 40, 7)).splitlines()
+    assert lines[0] == "goose of key:ab: 4 tools, by the sessions that were offered and called them"
+    assert lines[1:6] == [
+        "  tool   sent   offered  called  chance",
+        "  open   whole       20      15    0.65",
+        "  close  short       20       1    0.09",
+        "  Bash   short       40       0    0.10",
+        "  Read   whole        8       0    0.35",
+    ]
+    assert lines[7].startswith("version ")
+
+
+def test_of_many_tools_the_rest_is_told_in_one_line():
+    tools = {f"tool{at:02}": Use(3, int(at < 41)) for at in range(60)}
+    lines = told(Lesson(Experience(tools={"local ": tools}), 3, 7)).splitlines()
+    assert lines[0].startswith("(a client that does not name itself) of local: 60 tools")
+    assert [line.split()[0] for line in lines[2:42]] == [f"tool{at:02}" for at in range(40)]
+    assert lines[42] == "  and 20 more, called in 1 sessions at the most"
 
 
 # What can't be read

@@ -1,12 +1,15 @@
 """Sessions go by what was learned when they began, and by nothing else, to their end."""
 
+import json
+import time
 from contextlib import contextmanager
 
 import pytest
 
-from pager.events import Learned, Repacked, SessionOpened
+from pager import cli
+from pager.events import Learned, Repacked, SessionOpened, ToolsDecided
 from pager.experience import LOG, Experience, Harness, Seen
-from pager.scripted import Say
+from pager.scripted import Call, Say
 from pager.store import Batch
 from pager.stores import open_store
 
@@ -117,3 +120,70 @@ def test_what_was_learned_and_cant_be_read_leaves_the_proxy_serving(started, tmp
     store.close()
     assert played(started, "a")[:2] == played(started, "fresh")[:2]
     assert "not in the log any more" in (tmp_path / "a.log").read_text()
+
+
+# Tools
+
+PROSE = "Looks it up. There is a long story to tell of how and when to use it, and of all that it gives and takes. " * 4
+OFFERED = [f"{verb}_{noun}" for verb in ("find", "close", "merge") for noun in ("ticket", "branch", "build", "note")]
+CALLED = "merge_build"
+SESSIONS = 6
+HOURS_AGO = 2 * 3_600
+
+
+def offered(wire):
+    """A dozen tools, as a client of this wire format offers them."""
+    path = {"type": "object", "properties": {"path": {"type": "string", "description": PROSE}}, "required": ["path"]}
+    if wire == "messages":
+        return [{"name": name, "description": PROSE, "input_schema": path} for name in OFFERED]
+    functions = [{"name": name, "description": PROSE, "parameters": path} for name in OFFERED]
+    if wire == "chat":
+        return [{"type": "function", "function": function} for function in functions]
+    return [{"type": "function", "strict": False, **function} for function in functions]
+
+
+def client(stage, wire, session):
+    """An agent with these tools, in whose session everything happens two hours ago."""
+    told = {"x-pager-now": str(time.time() - HOURS_AGO)}
+    return stage.agent(wire, session=session, tools=offered(wire), extra_headers=told)
+
+
+def sent_whole(agent):
+    """The tools that went out as the client offers them in the latest call, of those that it offers."""
+    sent = agent.legs[-1][0].json()["tools"]
+    names = [(tool.get("function") or tool)["name"] for tool in sent]
+    assert names[:-1] == OFFERED, "and one to ask for the rest"
+    return [name for name, tool in zip(names, sent, strict=True) if tool in agent.request["tools"]]
+
+
+def use(path="small1"):
+    return Say(calls=[Call(CALLED, {"path": path})])
+
+
+def test_a_tool_that_sessions_call_is_sent_whole_to_those_that_begin_later(started, tmp_path, wire, capsys):
+    with started("a", "--trust-clock-header") as stage:
+        stage.play(*[use(), Say("Done.")] * SESSIONS, use(), opening=False)
+        for number in range(SESSIONS):
+            agent = client(stage, wire, f"taught-{number}")
+            agent.run()
+            assert sent_whole(agent) == []
+        old = client(stage, wire, "old")
+        old.run(1)
+        stage.log(old, ToolsDecided, count=1)
+    settings = str((tmp_path / "a").with_suffix(".toml"))
+    assert cli.main(["learn", "--data-dir", str(tmp_path / "a"), "--config", settings]) == 0
+    assert f"{CALLED} " in capsys.readouterr().out
+    with started("a", "--trust-clock-header") as stage:
+        stage.play(use(), Say("Done."), use("small2"), Say("Done."), opening=False)
+        new = client(stage, wire, "new")
+        new.run()
+        assert sent_whole(new) == [CALLED]
+        assert version(stage, new)
+        again = client(stage, wire, "old")
+        again.history = old.history
+        again.legs, again.turns = [old.legs[0]], list(old.turns)
+        again.run()
+        assert sent_whole(again) == []
+        assert json.dumps(again.sent[0]["tools"]) == json.dumps(old.sent[0]["tools"])
+        assert version(stage, again) == ""
+        assert len(stage.log(again, ToolsDecided)) == 1
