@@ -1,21 +1,29 @@
-"""Makes problems out of a recording: one for each line of calls that continue each other."""
+"""Makes problems out of a recording: one for each line of calls that continue each other.
+
+Only evictions are chosen here. Tools are sent in the forms that were decided on, as in every play, and nobody asks for
+the rest of one.
+"""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from instrumentation._optimum_views import Moment, Recorder, Size, problem_from
-from instrumentation.bill import BYTES_A_TOKEN, tokens_in
+from instrumentation.bill import BYTES_A_TOKEN, Bill, Prompt, tokens_in
 from instrumentation.needs import Need as Seen
 from instrumentation.prepared import Call as Sent
 from instrumentation.prepared import Prepared
-from instrumentation.problem import Call, Need, Problem, content_of
-from instrumentation.replay import Player
+from instrumentation.problem import Call, Need, Page, Problem, content_of
+from instrumentation.replay import Player, Turn
 from pager.events import Evicted
 from pager.models import Table as Models
 from pager.page import BYTES_A_TOKEN as PLANNED
 from pager.policy import Decision, View
 from pager.sites import stubbed
 from pager.table import common_length
+
+SIGN = 1
+"""Tokens of a page of no content, at the very beginning of a prompt whose tools are short: see ``_with_the_tool``."""
 
 
 class _All:
@@ -32,6 +40,50 @@ class _Nothing:
         return Decision(reason=f"nothing goes at call {view.call}")
 
 
+class _Untouched(Player):
+    """Plays a session from which nothing goes; ``sent`` are all calls, with their tools as they were sent.
+
+    ``short`` are the branches whose tools were sent short.
+    """
+
+    def __init__(self, prepared: Prepared, models: Models, recorder: Recorder) -> None:
+        super().__init__(prepared, lambda _: _Nothing(), models, recorder.see)
+        self.sent: list[Sent] = []
+        self.short: set[int] = set()
+
+    def _play(self, call: Sent, needs: Sequence[Seen]) -> None:
+        self.sent.append(call)
+        super()._play(call, needs)
+
+    def _fitting(self, turn: Turn) -> Prompt:
+        if turn.short:
+            self.short.add(turn.call.step.branch)
+            head, size = self._head(turn)
+            self.sent[-1] = turn.call._replace(prompt=_behind(head, tokens_in(size) + SIGN, turn.call.prompt))
+        return super()._fitting(turn)
+
+    def _unknown(self, turn: Turn, brought: Collection[str]) -> list[str]:  # noqa: ARG002
+        return []
+
+
+def _behind(head: bytes, tokens: int, prompt: Prompt) -> Prompt:
+    """The prompt with another beginning, of so many tokens, before its items."""
+    longer = tokens - prompt.ends[0]
+    return Prompt([head, *prompt.keys[1:]], [end + longer for end in prompt.ends])
+
+
+def unpaged(prepared: Prepared, models: Models) -> float:
+    """What a session costs if nothing is evicted from it."""
+    if not prepared.shortens:
+        return prepared.unpaged(models).cost
+    player, bill = _Untouched(prepared, models, Recorder()), Bill()
+    player.play()
+    for call in player.sent:
+        if call.step.answered:
+            bill.charge(call.prompt, call.step.at, call.step.output, models.prices(call.step.model))
+    return bill.charged.cost
+
+
 def problems(prepared: Prepared, models: Models) -> list[Problem]:
     """The problems of a session, in the tokens that it is charged by.
 
@@ -42,11 +94,12 @@ def problems(prepared: Prepared, models: Models) -> list[Problem]:
     stubs = _stubs(prepared, models)
     sizes = {content: _size(prepared, gone) for content, gone in stubs.items()}
     recorder = Recorder()
-    Player(prepared, lambda _: _Nothing(), models, recorder.see).play()
+    player = _Untouched(prepared, models, recorder)
+    player.play()
     line_of, views = _lines(prepared), iter(recorder.views)
     lines: dict[int, list[Moment]] = defaultdict(list)
     latest: dict[int, Sent] = {}
-    for call, needs in zip(prepared.calls, prepared.needs, strict=True):
+    for call, needs in zip(player.sent, prepared.needs, strict=True):
         if not call.items or call.step.tools is None:  # no policy was asked
             continue
         view, at = next(views), line_of[call.step.branch]
@@ -54,7 +107,19 @@ def problems(prepared: Prepared, models: Models) -> list[Problem]:
             charged = _charged(call, latest.get(at), view.prices.ttl_seconds)
             lines[at].append(Moment(view, charged, unsaid(len(lines[at]) + 1, needs, stubs)))
             latest[at] = call
-    return [problem_from(line, sizes, PLANNED / BYTES_A_TOKEN) for line in lines.values()]
+    made = {at: problem_from(line, sizes, PLANNED / BYTES_A_TOKEN) for at, line in lines.items()}
+    short = {line_of[branch] for branch in player.short}
+    return [_with_the_tool(problem) if at in short else problem for at, problem in made.items()]
+
+
+def _with_the_tool(problem: Problem) -> Problem:
+    """The problem of a prompt that has the tool from its first call on, as short tools are sent with it.
+
+    The tool comes with the first page that goes. So there is a page more than there was, which may go at once, when
+    everything is written anyway, and costs something as long as it does not.
+    """
+    sign = Page("", SIGN, 0, before=0, first=1, free=1, until=problem.end)
+    return replace(problem, pages=[sign, *problem.pages], tool=0)
 
 
 def _stubs(prepared: Prepared, models: Models) -> dict[str, Evicted]:

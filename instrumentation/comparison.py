@@ -10,7 +10,7 @@ from typing import NamedTuple
 from instrumentation import recordings
 from instrumentation.bill import Charged
 from instrumentation.oracles import ORACLES
-from instrumentation.prepared import Prepared
+from instrumentation.prepared import ON, Prepared
 from instrumentation.replay import Outcome, Player
 from instrumentation.steps import Recording
 from pager.arms import UNCHANGED
@@ -19,6 +19,7 @@ from pager.models import Table as Models
 from pager.models import in_force
 from pager.page import GRACE
 from pager.plugins import load_policy
+from pager.tooling import Shortening
 
 WORSE = 0.01
 """The share by which a session must become dearer to count as made worse."""
@@ -39,7 +40,7 @@ class Contender(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What sessions are played under: ``--prices``, ``[models]`` and ``paging.grace``.
+    """What sessions are played under: ``--prices``, ``[models]``, ``paging.grace`` and ``[tools]``.
 
     Sessions with fewer calls than ``shortest`` are left out.
     """
@@ -48,6 +49,7 @@ class Conditions:
     models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     shortest: int = SHORTEST
     grace: int = GRACE
+    tools: Shortening = ON
 
 
 class Played(NamedTuple):
@@ -67,7 +69,8 @@ class Row(NamedTuple):
     """What a policy did to all sessions together.
 
     ``triple`` is the change of the cost if page-ins cost three times as much; ``worst`` is the largest change of any
-    session. Of what was not played but reckoned, only the cost is known.
+    session; ``schemas`` counts the tools that were asked for in full. Of what was not played but reckoned, only the
+    cost is known.
     """
 
     policy: str
@@ -83,6 +86,7 @@ class Row(NamedTuple):
     worse: int
     worst: float
     worst_session: str
+    schemas: int = 0
 
     @property
     def is_played(self) -> bool:
@@ -136,7 +140,8 @@ def play(source: Source, contenders: Sequence[Contender], conditions: Conditions
     if len(recording.steps) < conditions.shortest:
         return None
     models = in_force(conditions.prices, conditions.models)
-    prepared = Prepared(recording, load_dialect(recording.dialect), conditions.grace)
+    dialect = load_dialect(recording.dialect)
+    prepared = Prepared(recording, dialect, conditions.grace, conditions.tools)
     before = prepared.bills(models)
     outcomes = tuple(outcome for one in contenders for outcome in _outcomes(prepared, one, models, before))
     return Played(recording.name, len(recording.steps), before[-1], outcomes)
@@ -186,6 +191,7 @@ def _row(played: Sequence[Played], outcomes: Sequence[Outcome], before: Charged)
         worse=sum(change > WORSE for change, _ in changes),
         worst=worst,
         worst_session=worst_session,
+        schemas=sum(one.schemas for one in outcomes),
     )
 
 

@@ -6,6 +6,7 @@ answers are those that were given then; what a model was shown only by paging it
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from instrumentation.bill import tokens_in
 from instrumentation.calls import EVERY
@@ -16,6 +17,7 @@ from pager.errors import NotUnderstood, StoreCorrupt
 from pager.events import AnswerFinished, BranchOpened, Bypassed, SessionOpened, ToolCalled
 from pager.experience import SHIPPED, Experience, recalled
 from pager.model import Answer, Request
+from pager.offers import Offers
 from pager.quotes import said
 from pager.splice import Carrier
 from pager.store import Store, Stored
@@ -43,8 +45,9 @@ def load(store: Store, session: str, load_dialect: Callable[[str], Dialect]) -> 
     known = _experience(store, facts.learned)
     families = {number: bytes.fromhex(opened.family) for number, opened in facts.opened.items()}
     return [
-        Recording(f"{session} ({dialect})" if several else session, dialect, steps, facts.harness, known, families)
+        Recording(name, dialect, steps, facts.harness, known, families, facts.tenant)
         for dialect, steps in found.items()
+        for name in [f"{session} ({dialect})" if several else session]
     ]
 
 
@@ -52,6 +55,7 @@ def load(store: Store, session: str, load_dialect: Callable[[str], Dialect]) -> 
 class _Facts:
     """What the log says of the calls of a session, beside the calls themselves."""
 
+    tenant: str = ""
     harness: str = ""
     learned: str = ""
     opened: dict[int, BranchOpened] = field(default_factory=dict)
@@ -64,8 +68,8 @@ def _facts(log: Iterable[Stored]) -> _Facts:
     facts = _Facts()
     for row in log:
         match row.event:
-            case SessionOpened(harness=harness, learned=learned):
-                facts.harness, facts.learned = harness, learned
+            case SessionOpened(tenant=tenant, harness=harness, learned=learned):
+                facts.tenant, facts.harness, facts.learned = tenant, harness, learned
             case BranchOpened() as opened:
                 facts.opened[opened.branch] = opened
             case AnswerFinished() as answer:
@@ -77,6 +81,14 @@ def _facts(log: Iterable[Stored]) -> _Facts:
             case _:
                 pass
     return facts
+
+
+class _Said(NamedTuple):
+    """What an answer said to the client, the tokens of it, and the names of the tools that it called."""
+
+    words: str
+    output: int
+    called: tuple[str, ...]
 
 
 class _Reader:
@@ -99,7 +111,8 @@ class _Reader:
         opened = self.facts.opened.get(call.branch) if call.branch not in self._begun else None
         self._begun.add(call.branch)
         answer = self.facts.answers.get(spot)
-        words, output = self._answer(dialect, spot, answer)
+        said = self._answer(dialect, spot, answer)
+        carrier = _carrier(dialect, request)
         fork = opened if opened is not None and opened.parent in self._begun else None
         keep = call.keep if listed else 0
         return Step(
@@ -107,27 +120,31 @@ class _Reader:
             keep=keep,
             new=tuple(bytes(item) for item in request.items[keep:]) if request is not None and listed else (),
             outside=request.outside if request is not None and listed else len(body),
-            said=words,
-            output=output,
+            said=said.words,
+            output=said.output,
             branch=call.branch,
             parent=fork.parent if fork else None,
             fork_call=opened.fork_call if opened else 0,
             model=call.model,
             attempt=call.attempt,
-            tools=_offered(dialect, request) if (call.branch, call.call) not in self.facts.in_full else None,
+            tools=carrier.names if carrier is not None and spot[:2] not in self.facts.in_full else None,
             reserve=asked_for(request) if request is not None else 0,
             answered=answer is not None and answer.status < 400 and not answer.error,
+            offers=_offers(dialect, request, carrier),
+            called=said.called,
+            usage=answer.usage if answer is not None else None,
         )
 
-    def _answer(self, dialect: Dialect, spot: Spot, finished: AnswerFinished | None) -> tuple[str, int]:
-        """What an answer said to the client, and the tokens of it."""
+    def _answer(self, dialect: Dialect, spot: Spot, finished: AnswerFinished | None) -> _Said:
+        """What an answer said to the client."""
         body = self._blob(bytes.fromhex(finished.body)) if finished is not None else None
         answer = _read(dialect, body or b"")
         issued = self.facts.issued.get(spot, set())
-        words = [answer.text, *(said(use.arguments) for use in answer.calls if use.call_id in issued)]
-        text = "\n".join(words)
+        calls = [use for use in answer.calls if use.call_id in issued]
+        text = "\n".join([answer.text, *(said(use.arguments) for use in calls)])
         usage = finished.usage if finished is not None else None
-        return text, usage.output if usage else tokens_in(len(text.encode("utf-8", "surrogatepass")))
+        output = usage.output if usage else tokens_in(len(text.encode("utf-8", "surrogatepass")))
+        return _Said(text, output, tuple(use.name for use in calls))
 
     def _blob(self, digest: bytes) -> bytes | None:
         if digest not in self._blobs:
@@ -162,6 +179,14 @@ def _read(dialect: Dialect, body: bytes) -> Answer:
     return reader.answer()
 
 
-def _offered(dialect: Dialect, request: Request | None) -> frozenset[str] | None:
+def _carrier(dialect: Dialect, request: Request | None) -> Carrier | None:
     carrier = carrier_of(dialect, request) if request is not None and request.items else ""
-    return carrier.names if isinstance(carrier, Carrier) else None
+    return carrier if isinstance(carrier, Carrier) else None
+
+
+def _offers(dialect: Dialect, request: Request | None, carrier: Carrier | None) -> Offers | None:
+    """The tools that a request offers; None where they stand in an item, which is never changed."""
+    if request is None or (carrier is not None and carrier.item is not None):
+        return None
+    listed = dialect.offers(request)
+    return None if listed is None else listed.offers

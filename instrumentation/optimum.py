@@ -11,11 +11,13 @@ from typing import NamedTuple
 
 from instrumentation._optimum_bound import Bound
 from instrumentation._optimum_exact import exact
-from instrumentation._optimum_recorded import problems
+from instrumentation._optimum_recorded import problems, unpaged
 from instrumentation._optimum_search import search
 from instrumentation.prepared import Prepared
 from instrumentation.problem import Problem, Schedule, cost
 from pager.models import Table as Models
+
+__all__ = ["Optimum", "Total", "of_recording", "optimum", "unbounded", "unpaged"]
 
 STEPS = 4_000
 """Steps at one call up to which all ways are followed."""

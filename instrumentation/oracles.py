@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from instrumentation.bill import Charged
 from instrumentation.foresight import Belady, Greedy
 from instrumentation.knowing import Knowing
-from instrumentation.optimum import of_recording
+from instrumentation.optimum import of_recording, unpaged
 from instrumentation.prepared import Prepared
 from instrumentation.replay import Outcome, Player
 from instrumentation.steps import Future
@@ -50,9 +50,9 @@ def _optimum(prepared: Prepared, models: Models) -> Sequence[Outcome]:
     """What the session costs under the best schedule that was found, at least, and in the ideal.
 
     They are reckoned without the calls at which no policy is asked, and a branch that forks is taken to begin cold; so
-    it is what they save that is told of the session.
+    it is what they save that is told of the session, of whose tools the same is sent as in every play.
     """
-    found, before = of_recording(prepared, models), prepared.unpaged(models).cost
+    found, before = of_recording(prepared, models), unpaged(prepared, models)
     named = ((OPTIMUM, found.reached), (BOUND, found.bound), (IDEAL, found.ideal))
     return [Outcome(name, Charged(max(0.0, before - (found.untouched - cost)))) for name, cost in named]
 

@@ -13,6 +13,9 @@ from pager.models import Table as Models
 from pager.page import GRACE
 from pager.pages import Contents, contents
 from pager.table import Items
+from pager.tooling import Shortening
+
+ON = Shortening()
 
 
 class Call(NamedTuple):
@@ -29,14 +32,25 @@ class Call(NamedTuple):
 
 
 class Prepared:
-    """A recording, its prompts, and what its answers need; whoever plays it, a new page stays for ``grace`` calls."""
+    """A recording, its prompts, and what its answers need.
 
-    def __init__(self, recording: Recording, dialect: Dialect, grace: int = GRACE) -> None:
+    Whoever plays it, a new page stays for ``grace`` calls, and ``tools`` says whether tools are sent short.
+    """
+
+    def __init__(self, recording: Recording, dialect: Dialect, grace: int = GRACE, tools: Shortening = ON) -> None:
         self.recording = recording
         self.dialect = dialect
         self.grace = grace
+        self.tools = tools
         self.blobs: dict[bytes, bytes] = {}
         self._contents: dict[bytes, Contents] = {}
+
+    @property
+    def shortens(self) -> bool:
+        """Whether any of its tools might be sent short."""
+        return self.tools.on and any(
+            step.offers is not None and step.tools is not None for step in self.recording.steps
+        )
 
     @cached_property
     def calls(self) -> list[Call]:
@@ -51,7 +65,7 @@ class Prepared:
             digests = [sha256(raw).digest() for raw in step.new]
             self.blobs.update(zip(digests, step.new, strict=True))
             sizes = [tokens_in(len(raw)) for raw in step.new]
-            prompt = _begun(step.outside, before.prompt if before else Prompt(), keep).grown(digests, sizes)
+            prompt = _begun(step, before.prompt if before else Prompt(), keep).grown(digests, sizes)
             known = latest.get(step.branch)
             number = (known.number if known else step.fork_call) + (step.attempt == 1)
             latest[step.branch] = Call(step, number, prompt)
@@ -124,13 +138,13 @@ class Prepared:
         return found
 
 
-def _begun(outside: int, before: Prompt, keep: int) -> Prompt:
-    """A prompt that keeps so many items of the one before, behind so many bytes of its own."""
-    head = b"outside %d" % outside
+def _begun(step: Step, before: Prompt, keep: int) -> Prompt:
+    """A prompt that keeps so many items of the one before, behind what stands outside of its own."""
+    head = b"outside %d %b" % (step.outside, step.offers.digest.encode() if step.offers else b"")
     if before.keys[:1] == [head]:
         return before.grown((), (), keep + 1)
     kept = [after - end for end, after in zip(before.ends[:keep], before.ends[1 : keep + 1], strict=True)]
-    return Prompt.of([head, *before.keys[1 : keep + 1]], [tokens_in(outside), *kept])
+    return Prompt.of([head, *before.keys[1 : keep + 1]], [tokens_in(step.outside), *kept])
 
 
 def _once(calls: dict[str, list[int]]) -> dict[str, list[int]]:

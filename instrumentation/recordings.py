@@ -20,32 +20,18 @@ from typing import Any
 
 import orjson
 
-from instrumentation.bill import BYTES_A_TOKEN, tokens_in
+from instrumentation.bill import tokens_in
+from instrumentation.drafts import BEGINNING, Line, counted, outside, size_of
+from instrumentation.offered import Called, offers_in
 from instrumentation.steps import Recording, Step
 from pager.errors import NotUnderstood
+from pager.offers import Offers
 from pager.quotes import said
-from pager.table import common_length
 
 Json = dict[str, Any]
 
 SUFFIXES = (".jsonl.gz", ".jsonl")
 UNSENT = frozenset({"_meta", "reasoning_content"})
-UNRECORDED = 60_000
-"""Tokens that a prompt may have at the most beside what was recorded; more tell of something else."""
-
-BEGINNING = 1_700_000_000.0
-"""The time of a first call that was recorded without one; the next comes a second later."""
-
-_COUNTED = (
-    "input_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-    "prompt_tokens",
-    "input",
-    "cacheRead",
-    "cacheWrite",
-)
-_KINDS = ((str, "string"), (bool, "boolean"), (int, "integer"), (float, "number"), (list, "array"), (dict, "object"))
 
 
 def files(place: Path) -> list[Path]:
@@ -58,51 +44,44 @@ def files(place: Path) -> list[Path]:
 def load(path: Path) -> Recording:
     """The session in a file; raises NotUnderstood, which names the file and the line."""
     header, messages = _parsed(path)
+    return recording(header, messages)
+
+
+def recording(header: Json, messages: Sequence[Json]) -> Recording:
+    """The session that a header and the messages after it tell of."""
     tools = header.get("tools") or offered(messages)
     names = frozenset(str(_dict(_dict(tool).get("function")).get("name", "")) for tool in tools)
-    reader = _Reader(
-        str(header.get("model") or "model"),
-        json.dumps(tools, ensure_ascii=False).encode("utf-8", "surrogatepass"),
-        names if tools else None,
-    )
+    written = json.dumps(tools, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    model = str(header.get("model") or "model")
+    reader = _Reader(model, written, names if tools else None, offers_in("chat", written) if tools else None)
     steps = [step for message in messages for step in reader.take(message)]
     return Recording(str(header["session"]), "chat", steps, str(header.get("harness") or ""))
 
 
 def offered(messages: Sequence[Json]) -> list[Json]:
     """The tools that were called, with the parameters they were given."""
-    found: dict[str, dict[str, str]] = {}
+    found = Called()
     for message in messages:
         for call in _calls(message):
             function = _dict(call.get("function"))
-            parameters = found.setdefault(str(function.get("name")), {})
-            for name, value in _dict(_decoded(function.get("arguments"))).items():
-                parameters.setdefault(name, next((kind for of, kind in _KINDS if isinstance(value, of)), "string"))
-    return [_tool(name, parameters) for name, parameters in sorted(found.items())]
-
-
-def _tool(name: str, parameters: dict[str, str]) -> Json:
-    properties = {key: {"type": kind} for key, kind in parameters.items()}
-    schema = {"type": "object", "properties": properties}
-    return {"type": "function", "function": {"name": name, "description": f"The tool {name}.", "parameters": schema}}
+            found.take(str(function.get("name")), decoded(function.get("arguments")))
+    return found.tools("chat")
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Turns messages into steps, one by one; ``prompt`` are those since the last boundary, ``sizes`` its calls'."""
+    """Turns messages into steps, one by one; ``prompt`` are those since the last boundary, ``shown`` its tokens."""
 
     model: str
     tools: bytes
     names: frozenset[str] | None
+    offers: Offers | None
     prompt: list[bytes] = field(default_factory=list)
     shown: int = 0
     asked: bool = False
     outside: int | None = None
-    unrecorded: bool = False
     at: float = BEGINNING - 1
-    latest: list[bytes] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    branch: int = -1
+    line: Line = field(default_factory=Line)
 
     def take(self, message: Json) -> Iterator[Step]:
         """Take the next message; the call that it answers, if it does."""
@@ -112,54 +91,33 @@ class _Reader:
             yield self._step(message)
         self.asked = self.asked or message["role"] == "user"
         self.prompt.append(_sent(message))
-        self.shown += tokens_in(len(spoken(message).encode("utf-8", "surrogatepass")))
+        self.shown += tokens_in(size_of(spoken(message)))
 
     def _step(self, answer: Json) -> Step:
+        usage = counted(_meta(answer).get("usage"))
         if self.outside is None:
-            self.outside = self._outside(answer)
+            self.outside = outside(usage, self.shown, len(self.tools))
         stamp = _stamp(answer)
         self.at = self.at + 1 if stamp is None else stamp
         words = spoken(answer)
-        keep, parent, fork_call = self._placed()
-        self.latest = list(self.prompt)
-        self.lengths.append(len(self.prompt))
+        place = self.line.place(self.prompt, self.line.branch + 1)
+        shares = place.keep > 0 or self.outside > len(self.tools)
         return Step(
             at=self.at,
-            keep=keep,
-            new=tuple(self.prompt[keep:]),
+            keep=place.keep,
+            new=tuple(self.prompt[place.keep :]),
             outside=self.outside,
             said=words,
-            output=tokens_in(len(words.encode("utf-8", "surrogatepass"))),
-            branch=self.branch,
-            parent=parent,
-            fork_call=fork_call,
+            output=tokens_in(size_of(words)),
+            branch=place.branch,
+            parent=place.parent if shares else None,
+            fork_call=place.fork_call,
             model=self.model,
             tools=self.names,
+            offers=self.offers,
+            called=called(answer),
+            usage=usage,
         )
-
-    def _outside(self, answer: Json) -> int:
-        """The bytes of the tools, and of what the provider counted beyond them and what was recorded."""
-        usage = _dict(_meta(answer).get("usage"))
-        counted = sum(int(usage.get(name) or 0) for name in _COUNTED)
-        beyond = counted - self.shown - tokens_in(len(self.tools))
-        self.unrecorded = beyond > 0
-        return len(self.tools) + round(max(0, min(UNRECORDED, beyond)) * BYTES_A_TOKEN)
-
-    def _placed(self) -> tuple[int, int | None, int]:
-        """What is kept of the call before, and the branch and call from which a new branch forks.
-
-        A prompt that does not go on where the last one ended is a branch of its own; it forks from the last one where
-        they have a beginning in common, be it only what was not recorded.
-        """
-        keep = common_length(self.latest, self.prompt)
-        if self.branch >= 0 and keep == len(self.latest):
-            return keep, None, 0
-        shared = keep > 0 or (self.unrecorded and self.branch >= 0)
-        parent = self.branch if shared else None
-        fork_call = sum(length <= keep for length in self.lengths) if shared else 0
-        self.branch += 1
-        del self.lengths[fork_call:]
-        return keep, parent, fork_call
 
 
 def spoken(message: Json) -> str:
@@ -168,6 +126,11 @@ def spoken(message: Json) -> str:
     parts = [content] if isinstance(content, str) else [_text(part) for part in content or ()]
     arguments = [_dict(call.get("function")).get("arguments") for call in _calls(message)]
     return "\n".join([*parts, *(said(one) for one in arguments if isinstance(one, str))])
+
+
+def called(message: Json) -> tuple[str, ...]:
+    """The names of the tools that a message calls."""
+    return tuple(str(_dict(call.get("function")).get("name", "")) for call in _calls(message))
 
 
 def _text(part: object) -> str:
@@ -198,7 +161,7 @@ def _parsed(path: Path) -> tuple[Json, list[Json]]:
     rows: list[Json] = []
     for number, line in enumerate(_lines(path), 1):
         where = f"{path}: line {number}"
-        row = _decoded(line)
+        row = decoded(line)
         if not isinstance(row, dict):
             raise NotUnderstood(f"{where} is no JSON object; a recording has one on each line")
         wanted = "role" if rows else "session"
@@ -222,7 +185,7 @@ def _lines(path: Path) -> list[bytes]:
     return [line for line in content.split(b"\n") if line.strip()]
 
 
-def _decoded(text: object) -> object:
+def decoded(text: object) -> object:
     """A JSON value; None for what is none. What orjson is too strict for is read by the standard library."""
     if not isinstance(text, str | bytes):
         return None

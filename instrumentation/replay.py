@@ -2,13 +2,15 @@
 
 The page table, the planner, the stubs and the answers to page_in are the real ones, so that a policy decides here what
 it would have decided then. What is played is the model: it says what was recorded, and where that repeats what only
-evicted pages had shown, it asks for them first, as many times as a call allows. Every request is charged, with the
-tool that was added, with stubs and with all that was asked for.
+evicted pages had shown, it asks for them first, as many times as a call allows. A tool that was sent without its
+parameters it asks for, too, unless the prompt names them; one that was only sent without prose it calls as it is. Every
+request is charged, with the tools as they were sent and the one that was added, with stubs and with all that was asked
+for.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -16,9 +18,9 @@ from instrumentation.asking import ask
 from instrumentation.bill import BYTES_A_TOKEN, Bill, Charged, Prompt, tokens_in
 from instrumentation.needs import Need
 from instrumentation.prepared import Call, Prepared
-from pager import planner, sessions
+from pager import planner, sessions, tooling
 from pager.dialects import load as load_dialect
-from pager.events import LegFinished, Repacked, Tokens
+from pager.events import LegFinished, Repacked, Tokens, ToolsDecided
 from pager.eviction import Stubs, carry_out, text_at
 from pager.exchange import ROUNDS, SMALLEST_REPLY
 from pager.lineage import Branch, Session
@@ -33,6 +35,7 @@ from pager.stubs import handle_of
 from pager.table import Slot, Table
 from pager.tables import Tables
 from pager.terms import reserve_of
+from pager.toolset import Sent, Toolset
 
 Watch = Callable[[View], None]
 """Is shown what there is to decide on at every call, also where no page may go and no policy is asked."""
@@ -45,16 +48,18 @@ PolicyOf = Callable[[int], Policy]
 class Tally:
     """What happens while a session is played.
 
-    ``page_ins`` counts the requests in which pages were asked for, ``faults`` the tool calls whose pages these were,
-    ``asking`` what those requests cost; ``rejected`` the decisions that broke a rule. ``so_far`` is what the
-    session had cost after each call.
+    ``page_ins`` counts the requests in which pages or tools were asked for, ``faults`` the tool calls whose pages these
+    were and ``schemas`` the tools, ``asking`` what those requests cost; ``rejected`` the decisions that broke a rule.
+    ``so_far`` is what the session had cost after each call.
     """
 
     page_ins: int = 0
     faults: int = 0
+    schemas: int = 0
     asking: float = 0.0
     rejected: int = 0
     repacked: list[Repacked] = field(default_factory=list)
+    tools: list[ToolsDecided] = field(default_factory=list)
     so_far: list[float] = field(default_factory=list)
 
 
@@ -72,6 +77,7 @@ class Outcome(NamedTuple):
     asking: float = 0.0
     rejected: int = 0
     so_far: tuple[float, ...] = ()
+    schemas: int = 0
 
 
 @dataclass(slots=True)
@@ -85,13 +91,31 @@ class _Sent:
 
 
 @dataclass(slots=True)
-class _Turn:
+class Turn:
     """A call that is being played; ``full`` while it goes out as the client sent it."""
 
     call: Call
     table: Table
     terms: Terms
     full: bool = True
+
+    @property
+    def outside(self) -> int:
+        """The bytes of the prompt that stand outside of its items, as it is planned."""
+        return self.call.step.outside - self.table.freed
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool that was added, where this call carries it."""
+        return "" if self.full or self.call.step.tools is None else self.table.tool
+
+    @property
+    def short(self) -> Toolset | None:
+        """What was decided of the tools of this call, if any of them goes out short."""
+        decided, offers = self.table.tools, self.call.step.offers
+        if not self.tool or decided is None or offers is None or decided.digest != offers.digest:
+            return None
+        return decided if decided.shortened else None
 
 
 class Player:
@@ -103,7 +127,7 @@ class Player:
         self._policy_of = policy_of
         self._watch = watch
         self._models = models
-        self._session = Session(prepared.recording.name, "")
+        self._session = Session(prepared.recording.name, prepared.recording.tenant)
         self._blobs: dict[bytes, bytes] = {}
         self._tables = Tables(load_dialect, self._blobs.get)
         self._stubs = Stubs()
@@ -130,6 +154,7 @@ class Player:
             asking=tally.asking,
             rejected=tally.rejected,
             so_far=tuple(tally.so_far),
+            schemas=tally.schemas,
         )
 
     def _play(self, call: Call, needs: Sequence[Need]) -> None:
@@ -138,10 +163,10 @@ class Player:
         if not call.items:  # a request that could not be read
             self._charge(call, call.prompt, step.output)
             return
-        table.advance(
-            call.number, step.attempt, step.at, self._prepared.items(call), self._prepared.size(call), step.model
-        )
-        turn = _Turn(call, table, self._terms(call, table))
+        items, size = self._prepared.items(call), self._prepared.size(call)
+        around = step.offers.digest if step.offers else ""
+        table.advance(call.number, step.attempt, step.at, items, size, step.model, around)
+        turn = Turn(call, table, self._terms(call, table))
         self._decide(turn)
         prompt = self._fitting(turn)
         if step.answered:
@@ -188,24 +213,34 @@ class Player:
         charged = self.bill.charge(prompt, call.step.at, output, self._models.prices(call.step.model))
         return Tokens(charged.input, charged.cached, output=output, tells_cached=True)
 
-    # ---- what is evicted
+    # ---- what is sent short, and what is evicted
 
-    def _decide(self, turn: _Turn) -> None:
-        """Ask the policy, where the request can carry the tool; as it is done live."""
+    def _decide(self, turn: Turn) -> None:
+        """Decide on the tools and ask the policy, where the request can carry the tool; as it is done live."""
         table, names = turn.table, turn.call.step.tools
         if names is None:
             return
         turn.full = False
+        self._decide_tools(turn, names)
         if self._watch:
-            self._watch(planner.view(table, turn.call.step.outside, turn.terms))
+            self._watch(planner.view(table, turn.outside, turn.terms))
         policy = self._policy_of(turn.call.step.branch)
-        plan = planner.propose(policy, table, turn.call.step.outside, turn.terms)
+        plan = planner.propose(policy, table, turn.outside, turn.terms)
         self.tally.rejected += bool(plan.rejected)
         plan = plan if plan.pages else planner.unasked(table, names)
         if plan.cause:
             self._repack(turn, plan)
 
-    def _repack(self, turn: _Turn, plan: Plan) -> None:
+    def _decide_tools(self, turn: Turn, names: Collection[str]) -> None:
+        step = turn.call.step
+        if step.offers is None:
+            return
+        where = (step.branch, turn.call.number, step.attempt)
+        decided = tooling.settle(self._session, where, step.offers, names, turn.terms, self._prepared.tools)
+        if decided is not None:
+            self.tally.tools.append(decided.event)
+
+    def _repack(self, turn: Turn, plan: Plan) -> None:
         table, step = turn.table, turn.call.step
         where = (step.branch, turn.call.number, step.attempt)
         repacked = carry_out(plan, table, where, step.tools, partial(self._stub, table))
@@ -221,14 +256,14 @@ class Player:
     def _raw(self, slot: Slot) -> bytes:
         return slot.raw if slot.raw is not None else self._prepared.blobs[slot.digest]
 
-    def _fitting(self, turn: _Turn) -> Prompt:
+    def _fitting(self, turn: Turn) -> Prompt:
         """The prompt as it goes out; where it would not fit the window, pages go until it does."""
         prompt, terms = self._prompt(turn), turn.terms
         if prompt.tokens <= terms.window:
             return prompt
         room = (terms.window - terms.reserve) * ROOM
         excess = tokens_of(round((prompt.tokens - room) * BYTES_A_TOKEN))
-        plan = planner.rescue(turn.table, turn.call.step.outside, terms, excess)
+        plan = planner.rescue(turn.table, turn.outside, terms, excess)
         if not plan.pages:
             return prompt
         turn.full = False
@@ -237,57 +272,85 @@ class Player:
 
     # ---- what goes out
 
-    def _prompt(self, turn: _Turn) -> Prompt:
+    def _prompt(self, turn: Turn) -> Prompt:
         """The prompt as it goes out now; what it has in common with the one before is not looked at again."""
         table, step = turn.table, turn.call.step
         if turn.full or not (table.tool or table.changed or table.expanded):
             return turn.call.prompt
-        sent = self._sent[step.branch]
-        tool = definition(self._dialect.name, table.tool) if table.tool and step.tools is not None else b""
-        head = turn.call.prompt.keys[0] + tool
+        sent, (head, size) = self._sent[step.branch], self._head(turn)
         keep = min(_same(sent.slots, table.slots), sent.changed_from) if head == sent.head else 0
         if not keep:
-            sent.prompt = Prompt.of([head], [tokens_in(step.outside + len(tool))])
+            sent.prompt = Prompt.of([head], [tokens_in(size)])
         items = [self._as_sent(at, table) for at in range(keep, len(table.slots))]
         keys, tokens = [key for key, _ in items], [tokens_in(size) for _, size in items]
         sent.prompt = sent.prompt.grown(keys, tokens, keep + 1)
         sent.head, sent.slots, sent.changed_from = head, list(table.slots), len(table.slots)
         return sent.prompt
 
+    def _head(self, turn: Turn) -> tuple[bytes, int]:
+        """What stands outside of the items as it goes out: what it is known by in the bill, and its bytes."""
+        tool = definition(self._dialect.name, turn.tool) if turn.tool else b""
+        key, size = turn.call.prompt.keys[0] + tool, turn.call.step.outside + len(tool)
+        return (key + _forms(turn.short), size - turn.short.freed) if turn.short else (key, size)
+
     def _as_sent(self, at: int, table: Table) -> tuple[bytes, int]:
         """What an item is known by in the bill, and its bytes; stubs make it another one."""
         slot = table.slots[at]
         if at not in table.changed:
             return slot.digest, slot.size
-        raw = self._raw(slot)
-        item = stubbed(raw, self._dialect.sites(raw), {page.key: page.stub for page in slot.pages if page.stub})
+        item = self._item(at, table)
         return sha256(item).digest(), len(item)
+
+    def _item(self, at: int, table: Table) -> bytes:
+        """An item with its stubs."""
+        slot = table.slots[at]
+        raw, stubs = self._raw(slot), {page.key: page.stub for page in slot.pages if page.stub}
+        return stubbed(raw, self._dialect.sites(raw), stubs) if stubs else raw
 
     # ---- what is asked for
 
-    def _page_in(self, turn: _Turn, prompt: Prompt, needs: Sequence[Need]) -> Prompt:
+    def _page_in(self, turn: Turn, prompt: Prompt, needs: Sequence[Need]) -> Prompt:
         """Ask for what the answer needs and the prompt does not show; the prompt with what was brought."""
         table = turn.table
-        if turn.full or not table.tool or turn.call.step.tools is None:
+        if not turn.tool:
             return prompt
         brought: set[str] = set()
-        rounds, (wanted, calls) = 0, self._missing(table, needs, brought)
-        while wanted and rounds < ROUNDS:
+        rounds, (wanted, calls), schemas = 0, self._missing(table, needs, brought), self._unknown(turn, brought)
+        while (wanted or schemas) and rounds < ROUNDS:
             rounds += 1
             self.tally.page_ins += 1
             self.tally.faults += calls
+            self.tally.schemas += len(schemas)
             before = self.bill.charged.cost
             usage = self._charge(turn.call, prompt, ASKING)
             self.tally.asking += self.bill.charged.cost - before
             text_of, room = partial(self._text, table), self._room(turn, prompt)
-            leg, replies = ask(self._dialect, table.tool, wanted, text_of, room, rounds)
-            sessions.keep_leg(table, _finished(turn.call, rounds, usage, replies.pages), leg)
+            leg, replies = ask(self._dialect, table.tool, [*wanted, *schemas], text_of, room, rounds)
+            sessions.keep_leg(table, _finished(turn, rounds, usage, replies.pages), leg)
             items = self._dialect.appended(leg)
             prompt = prompt.grown([sha256(raw).digest() for raw in items], [tokens_in(len(raw)) for raw in items])
             self.brought |= {handle_of(text.encode()): replies.pages for text in replies.texts}
             brought.update(replies.pages)
-            wanted, calls = self._missing(table, needs, brought)
+            (wanted, calls), schemas = self._missing(table, needs, brought), self._unknown(turn, brought)
         return prompt
+
+    def _unknown(self, turn: Turn, brought: Collection[str]) -> list[str]:
+        """The handles of the tools that the answer calls and whose parameters the prompt names nowhere."""
+        short = turn.short.shortened if turn.short else {}
+        called = [short[name] for name in dict.fromkeys(turn.call.step.called) if name in short]
+        deferred = [one for one in called if one.form == "deferred" and one.handle not in brought]
+        return [one.handle for one in deferred if not self._names_parameters(turn.table, one)]
+
+    def _names_parameters(self, table: Table, tool: Sent) -> bool:
+        """Whether the prompt names a tool and all its parameters, in an earlier call or since it was asked for."""
+        left = _names(tool)
+        for at in range(len(table.slots)):
+            blocks = self._dialect.decode(self._item(at, table)).blocks
+            text = "\n".join(part for block in blocks for part in (block.name, block.text))
+            left = [name for name in left if name not in text]
+            if not left:
+                return True
+        return False
 
     def _missing(self, table: Table, needs: Sequence[Need], brought: Iterable[str]) -> tuple[list[str], int]:
         """The evicted pages that the model asks for: those of the calls that showed what is needed last, and how many.
@@ -306,20 +369,38 @@ class Player:
         calls = {page.call_id for page in newest.values()}
         return list(dict.fromkeys(page.handle for page in evicted if page.call_id in calls)), len(calls)
 
-    def _room(self, turn: _Turn, prompt: Prompt) -> int:
+    def _room(self, turn: Turn, prompt: Prompt) -> int:
         """How many characters of pages still fit the model's window."""
         used = tokens_of(round(prompt.tokens * BYTES_A_TOKEN))
         return max(SMALLEST_REPLY, round((turn.terms.window - turn.terms.reserve - used) * PLANNED * ROOM))
 
     def _text(self, table: Table, handle: str) -> str | None:
+        if handle in table.schemas:
+            return bytes(table.schemas[handle].whole).decode()
         source = table.shown[handle]
         return text_at(self._dialect, self._blobs[source.message], source.key)
 
 
-def _finished(call: Call, rounds: int, usage: Tokens, pages: Sequence[str]) -> LegFinished:
+def _finished(turn: Turn, rounds: int, usage: Tokens, brought: Sequence[str]) -> LegFinished:
     """What would be logged of a leg in which the model asked for pages, but for the leg itself."""
+    call, known = turn.call, turn.table.schemas
     where = (call.step.branch, call.number, call.step.attempt)
-    return LegFinished(*where, leg=rounds, said="", body="", size=0, usage=usage, pages=list(pages))
+    pages, schemas = [one for one in brought if one not in known], [known[one].name for one in brought if one in known]
+    return LegFinished(*where, leg=rounds, said="", body="", size=0, usage=usage, pages=pages, schemas=schemas)
+
+
+@lru_cache(64)
+def _forms(decided: Toolset) -> bytes:
+    """What tells the tools as they are sent from the same ones in other forms."""
+    forms = sorted(f"{one.handle} {one.form}" for one in decided.shortened.values())
+    return sha256("\n".join(forms).encode()).digest()
+
+
+def _names(tool: Sent) -> list[str]:
+    """A tool's name, and the names of its parameters as they stand in JSON."""
+    schema = tool.schema
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return [tool.name, *(f'"{name}"' for name in properties or ())]
 
 
 def _is_new_result(table: Table, page: Page) -> bool:

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pager.events import Tokens
 from pager.experience import SHIPPED, Experience
+from pager.offers import Offers
 
 
 class Step(NamedTuple):
@@ -15,7 +17,9 @@ class Step(NamedTuple):
     outside of its items, ``said`` is all that the answer said, by which it is told what it needed to see, and
     ``output`` the tokens of the answer. ``tools`` are the names of the tools offered, None where no tool can be added,
     and ``reserve`` the tokens that the client leaves for the answer, 0 where it does not say. A call that brought no
-    whole answer was not ``answered``: nothing is charged for it.
+    whole answer was not ``answered``: nothing is charged for it. ``offers`` are the tools as the client sent them, None
+    where none of them could be sent shorter, and ``called`` the names of those that the answer calls. ``usage`` is what
+    the provider counted, as far as it is known.
     """
 
     at: float
@@ -32,14 +36,17 @@ class Step(NamedTuple):
     tools: frozenset[str] | None = frozenset()
     reserve: int = 0
     answered: bool = True
+    offers: Offers | None = None
+    called: tuple[str, ...] = ()
+    usage: Tokens | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
     """A recorded session: its steps in the order in which they happened, in one wire format.
 
-    ``experience`` is what it went by of what other sessions had taught; ``families`` say by a branch's number which
-    branches have the same beginning.
+    ``experience`` is what it went by of what other sessions had taught, also those of its ``tenant``; ``families`` say
+    by a branch's number which branches have the same beginning.
     """
 
     name: str
@@ -48,6 +55,7 @@ class Recording:
     harness: str = ""
     experience: Experience = SHIPPED
     families: Mapping[int, bytes] = field(default_factory=dict)
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

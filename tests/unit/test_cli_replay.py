@@ -33,8 +33,8 @@ def messages(calls):
     return said
 
 
-def record(path, calls=8, name="one", model="claude-opus-4-5"):
-    rows = [{"session": name, "model": model}, *messages(calls)]
+def record(path, calls=8, name="one", model="claude-opus-4-5", tools=()):
+    rows = [{"session": name, "model": model, "tools": list(tools)}, *messages(calls)]
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
     return str(path)
 
@@ -110,6 +110,21 @@ def test_prices_follow_from_the_model_unless_they_are_named(tmp_path, capsys):
         for prices in ((), ("--prices", "anthropic"), ("--prices", "none"))
     }
     assert costs[()] == costs["--prices", "anthropic"] < costs["--prices", "none"]
+
+
+def test_the_settings_say_whether_tools_are_sent_short(tmp_path, capsys):
+    prose = "Does what its name says. " + "There is much more to be said of it, which hardly anybody needs. " * 8
+    parameters = {"type": "object", "properties": {f"parameter_{at}": {"type": "string"} for at in range(40)}}
+    functions = [{"name": "read", "parameters": parameters}]
+    functions += [{"name": f"tool_{at}", "description": prose, "parameters": parameters} for at in range(50)]
+    tools = [{"type": "function", "function": one} for one in functions]
+    path = record(tmp_path / "one.jsonl.gz", tools=tools)
+    common = (path, "--prices", "anthropic", "--policy", "cost_aware", "--no-optimum", "--json")
+    settings = [("--tools-shorten", "off"), ("--tools-defer-above", "1_000_000"), ("--tools-defer-above", "0")]
+    rows = [json.loads(replay(capsys, *common, *flags)[1])["policies"][0] for flags in settings]
+    off, slim, deferred = (row["cost_change"] for row in rows)
+    assert deferred < slim < off
+    assert [row["schemas"] for row in rows] == [0, 0, 0]  # nobody calls any but the one that is sent whole
 
 
 def test_a_folder_is_played_in_processes(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Many sessions under many policies, summed up."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,9 @@ from instrumentation.options import contenders
 from instrumentation.printing import as_json, as_table
 from instrumentation.replay import Outcome
 from instrumentation.steps import Recording, Step
+from pager.dialects import load
 from pager.errors import ConfigError, PolicyError
+from pager.tooling import Shortening
 
 ANTHROPIC = Conditions("anthropic")
 
@@ -37,6 +40,16 @@ def session(name, calls=12, gap=10.0):
         steps.append(Step(at * gap, length, new, 3_000, "On.", 2, model="claude-opus-4-5"))
         length += len(new)
     return Recording(name, "chat", steps)
+
+
+def equipped(recording, count=40):
+    """The session with tools of which much is said, none of which is ever called."""
+    prose = "Does what its name says. " + "There is much more to be said of it, which hardly anybody needs. " * 8
+    listed = [{"function": {"name": f"tool_{at}", "description": prose, "parameters": {}}} for at in range(count)]
+    tools, chat = json.dumps(listed).encode(), load("chat")
+    offers = chat.offers(chat.parse(b'{"messages": [], "tools": %b}' % tools)).offers
+    more = {"offers": offers, "outside": 3_000 + len(tools)}
+    return replace(recording, steps=[step._replace(**more) for step in recording.steps])
 
 
 def paid(cost, **more):
@@ -112,8 +125,38 @@ def test_options_and_prices_count():
     assert first.cost_change < second.cost_change == 0.0
 
 
+def test_tools_are_sent_short_unless_they_are_not_wanted_so():
+    whole = Conditions("anthropic", tools=Shortening(on=False))
+    policies = [Contender("keep_all"), Contender("cost_aware")]
+    (nothing, short), (_, off) = (
+        compare([equipped(session("one"))], policies, one).rows() for one in (ANTHROPIC, whole)
+    )
+    assert nothing.cost_change == 0.0
+    assert short.cost_change < off.cost_change - 0.1
+
+
+def test_the_optimum_is_one_of_evictions_and_has_the_tools_that_all_have():
+    names = ["cost_aware", "knowing", "optimum"]
+    # Ten calls, in none of which a page may go: there is nothing but the tools to save on.
+    conditions = Conditions("anthropic", grace=99)
+    (played,) = compare([equipped(session("one", 10))], [Contender(name) for name in names], conditions).played
+    costs = {one.policy: one.charged.cost for one in played.outcomes}
+    assert list(costs) == [*names, "bound", "ideal"]
+    assert list(costs.values()) == [pytest.approx(costs["cost_aware"])] * 5
+    assert costs["cost_aware"] < 0.8 * played.before.cost
+
+
+def test_nobody_does_better_than_the_bound_with_short_tools():
+    names = ["cost_aware", "fifo_age", "knowing", "foresight", "optimum"]
+    (played,) = compare([equipped(session("one", 40))], [Contender(name) for name in names], ANTHROPIC).played
+    costs = {one.policy: one.charged.cost for one in played.outcomes}
+    ideal = costs.pop("ideal")
+    assert min(costs.values()) >= 0.995 * costs["bound"] > ideal
+    assert costs["optimum"] < costs["cost_aware"]
+
+
 def test_processes_give_the_same_as_one():
-    sources = [session("one"), session("two"), session("three", 3)]
+    sources = [session("one"), equipped(session("two")), session("three", 3)]
     policies = [Contender("fifo_age")]
     assert compare(sources, policies, ANTHROPIC, jobs=2) == compare(sources, policies, ANTHROPIC)
 

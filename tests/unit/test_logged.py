@@ -11,7 +11,7 @@ from instrumentation.prepared import Prepared
 from instrumentation.replay import Player
 from pager.arms import Arms, Rule
 from pager.dialects import load
-from pager.events import Bypassed, Repacked
+from pager.events import Bypassed, Repacked, ToolsDecided
 from pager.model import Answer, ToolUse, Usage
 from pager.models import in_force
 from pager.plugins import load_policy
@@ -47,6 +47,16 @@ def result(call_id, content):
 
 def page(name):
     return "\n".join(f"line {at} of the file {name} as it was read" for at in range(60))
+
+
+def many_tools(name):
+    """Tools of which much is said, and which are hardly ever called."""
+    said = "Does what its name says. " + "There is much more to be said of it, which hardly anybody needs. " * 8
+    schema = {"type": "object", "properties": {"path": {"type": "string", "description": said}}}
+    return [
+        {"type": "function", "function": {"name": f"{name}_{at}", "description": said, "parameters": schema}}
+        for at in range(40)
+    ]
 
 
 def answer_body(message, finish="stop"):
@@ -117,6 +127,30 @@ def test_a_call_is_read_as_its_client_sent_it(proxy):
         (10.0, "claude-opus-4-5", True),
         (20.0, "claude-opus-4-5", True),
     ]
+
+
+def test_a_call_has_the_tools_that_it_offers_and_those_that_its_answer_calls(proxy):
+    proxy.call(user("do it"), says=calls("c1", path="src/a.py"))
+    proxy.call(user("do it"), calls("c1", path="src/a.py"), result("c1", "lines"), tools=many_tools("other"))
+    recording = proxy.read()
+    first, second = recording.steps
+    assert [one.tool.name for one in first.offers.tools] == ["read"]
+    assert [one.tool.name for one in second.offers.tools][:2] == ["other_0", "other_1"]
+    assert (first.called, second.called, recording.tenant) == (("read",), (), "local")
+
+
+def test_a_call_that_goes_out_in_full_has_its_tools_all_the_same(proxy):
+    proxy.call(user(), tool_choice={"type": "function", "function": {"name": "read"}})
+    (step,) = proxy.read().steps
+    assert (step.tools, [one.tool.name for one in step.offers.tools]) == (None, ["read"])
+
+
+def test_tools_that_stand_in_an_item_are_left_alone(proxy):
+    item = {"type": "additional_tools", "tools": [{"type": "function", "name": "read", "parameters": {}}]}
+    body = {"input": [item, user()], "store": False, "tools": []}
+    proxy.call(dialect=load("responses"), raw=b'{"output": []}', **body)
+    (step,) = proxy.read().steps
+    assert (step.offers, step.tools) == (None, frozenset({"read"}))
 
 
 def test_what_stands_outside_of_the_items_is_counted(proxy):
@@ -236,3 +270,16 @@ def test_played_under_the_same_policy_a_session_is_decided_as_it_was(tmp_path, p
     assert [(one.branch, one.call, one.pages, one.tool) for one in again] == [
         (one.branch, one.call, one.pages, one.tool) for one in live
     ]
+
+
+def test_played_again_the_tools_of_a_session_are_sent_as_they_were(tmp_path):
+    proxy = Proxy(tmp_path, load_policy("cost_aware"))
+    messages = history(20)
+    for at in range(20):
+        tools = [*TOOLS, *many_tools("other" if at < 12 else "later")]
+        proxy.call(*messages[: 1 + 2 * at], says=messages[1 + 2 * at], tools=tools)
+    live = [row.event for row in proxy.store.events() if isinstance(row.event, ToolsDecided)]
+    player = Player(Prepared(proxy.read(), load("chat")), lambda _: load_policy("cost_aware"), MODELS)
+    player.play()
+    assert [(one.call, one.slim) for one in live] == [(1, 40), (13, 40)]
+    assert player.tally.tools == live

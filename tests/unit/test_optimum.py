@@ -23,7 +23,7 @@ from instrumentation._optimum_recorded import problems, unsaid
 from instrumentation._optimum_views import Moment, Recorder, Size, problem_from, problem_of
 from instrumentation.foresight import Belady, Greedy
 from instrumentation.needs import Need as Seen
-from instrumentation.optimum import of_recording, optimum
+from instrumentation.optimum import of_recording, optimum, unpaged
 from instrumentation.prepared import Prepared
 from instrumentation.problem import Call, Need, Page, Problem, State, cost, may_go, plain_needs, play, step
 from instrumentation.replay import Player
@@ -464,6 +464,6 @@ def test_no_policy_saves_more_of_a_recording_than_the_bound_says(place):
         futures = prepared.futures(MODELS)
         player = Player(prepared, lambda branch, futures=futures: Greedy(futures[branch]), MODELS)
         player.play()
-        before = prepared.unpaged(MODELS).cost
+        before = unpaged(prepared, MODELS)
         assert total.untouched == pytest.approx(before, rel=1e-3)
         assert before - player.bill.charged.cost <= total.untouched - total.bound + 0.01 * before

@@ -87,6 +87,24 @@ def test_the_tools_of_the_header_are_outside_of_the_items(tmp_path):
     assert (step.outside, step.tools) == (len(json.dumps([TOOL])), frozenset({"read"}))
 
 
+def test_tools_are_read_as_a_client_would_send_them(tmp_path):
+    (step,) = read(tmp_path, user(), says(), header={**HEADER, "tools": [TOOL]}).steps
+    (offer,) = step.offers.tools
+    assert (offer.tool.name, offer.tool.parameters, offer.fixed) == ("read", {"type": "object"}, "")
+    assert read(tmp_path, user(), says()).steps[0].offers is None
+
+
+def test_tools_that_cant_be_read_are_not_offered_to_be_shortened(tmp_path):
+    half = {"type": "function", "function": {"name": "read", "description": "\ud83d"}}
+    (step,) = read(tmp_path, user(), says(), header={**HEADER, "tools": [half]}).steps
+    assert (step.offers, step.tools) == (None, frozenset({"read"}))
+
+
+def test_an_answer_has_the_names_of_the_tools_it_calls(tmp_path):
+    first, second = read(tmp_path, user(), calls(tool="look"), result(), says()).steps
+    assert (first.called, second.called) == (("look",), ())
+
+
 def test_tools_that_were_called_are_offered_where_none_were_recorded(tmp_path):
     messages = [user(), calls(path="a", all=True), result(), calls(tool="run", n=3), {**calls(), "tool_calls": "?"}]
     step = read(tmp_path, *messages).steps[0]

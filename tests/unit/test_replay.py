@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from pager.models import in_force
 from pager.page_in import definition
 from pager.policy import Decision
 from pager.stubs import HANDLE, handle_of
+from pager.tooling import Shortening
 
 MODELS = in_force("anthropic", {})
 OUTSIDE = 1_000
@@ -54,6 +56,10 @@ class Chat:
     """Items of Chat Completions."""
 
     name = "chat"
+    items = "messages"
+
+    def tool(self, **members):
+        return {"type": "function", "function": members}
 
     def user(self, text):
         return {"role": "user", "content": text}
@@ -73,6 +79,9 @@ class Chat:
 class Messages(Chat):
     name = "messages"
 
+    def tool(self, parameters, **members):
+        return {**members, "input_schema": parameters}
+
     def calls(self, call_id, **arguments):
         block = {"type": "tool_use", "id": call_id, "name": "read", "input": arguments}
         return {"role": "assistant", "content": [block]}
@@ -83,6 +92,10 @@ class Messages(Chat):
 
 class Responses(Chat):
     name = "responses"
+    items = "input"
+
+    def tool(self, **members):
+        return {"type": "function", "strict": False, **members}
 
     def calls(self, call_id, **arguments):
         return {"type": "function_call", "call_id": call_id, "name": "read", "arguments": json.dumps(arguments)}
@@ -119,8 +132,8 @@ def session(*said, wire=CHAT, gap=10.0, first=A, more=(), **members):
     return Recording("s", wire.name, steps)
 
 
-def played(recording, policy=None, models=MODELS):
-    prepared = Prepared(recording, load(recording.dialect))
+def played(recording, policy=None, models=MODELS, tools=Shortening()):  # noqa: B008 - a frozen value
+    prepared = Prepared(recording, load(recording.dialect), tools=tools)
     player = Player(prepared, lambda _: policy or Greedy(), models)
     player.play()
     player.prepared = prepared
@@ -314,6 +327,132 @@ def test_a_rescue_without_a_tool_is_made_good_when_one_can_be_added():
     assert [(one.call, one.cause, one.tool) for one in repacked] == [(1, "rescue", ""), (2, "rescue", "page_in")]
 
 
+# ---- tools
+
+PROSE = "Does what its name says. " + "There is much more to be said of it, which hardly anybody needs to know. " * 8
+WIRES = pytest.mark.parametrize("wire", [Chat(), Messages(), Responses()], ids=lambda wire: wire.name)
+DEFERRING = Shortening(defer_above=0)
+TOOL_A, TOOL_B = "tool_7", "tool_8"
+
+
+def offers(wire=CHAT, names="tool", count=60, parameters=2, prose=PROSE):
+    """So many tools as a request offers them, and the bytes of the list."""
+    schema = {"type": "object", "properties": {f"parameter_{at}": {"type": "string"} for at in range(parameters)}}
+    listed = [wire.tool(name=f"{names}_{at}", description=prose, parameters=schema) for at in range(count)]
+    tools = json.dumps(listed).encode()
+    dialect = load(wire.name)
+    found = dialect.offers(dialect.parse(b'{"%b": [], "tools": %b}' % (wire.items.encode(), tools)))
+    return found.offers, len(tools)
+
+
+def equipped(recording, listed, called=None):
+    """The recording with these tools; ``called`` says by a step's place what its answer calls."""
+    found, size = listed
+    names = frozenset(one.tool.name for one in found.tools)
+    more = {"offers": found, "outside": OUTSIDE + size, "tools": names}
+    steps = [step._replace(**more, called=(called or {}).get(at, ())) for at, step in enumerate(recording.steps)]
+    return replace(recording, steps=steps)
+
+
+def forms(player):
+    return [(one.call, one.slim, one.deferred) for one in player.tally.tools]
+
+
+@WIRES
+def test_tools_that_are_hardly_used_are_sent_short_from_the_first_call_on(wire):
+    recording = equipped(session("a", "b", "c", wire=wire), offers(wire))
+    player = played(recording, Never())
+    assert forms(player) == [(1, 60, 0)]
+    freed = player._session.tables[0].freed
+    assert freed > 60 * 400
+    raws = [raw for step in recording.steps for raw in step.new]
+    head = tokens_in(recording.steps[0].outside - freed + len(definition(wire.name)))
+    bill = Bill(MODELS.prices(""))
+    for length, step in zip((3, 5, 7), recording.steps, strict=True):
+        parts = [head, *(tokens_in(len(raw)) for raw in raws[:length])]
+        bill.charge(Prompt.of([b"head", *raws[:length]], parts), step.at, step.output)
+    assert player.bill.charged == bill.charged
+
+
+def test_tools_go_out_as_they_came_where_nobody_wants_them_short():
+    player = played(equipped(session("a", "b"), offers()), Never(), tools=Shortening(on=False))
+    assert (forms(player), player.bill.charged) == ([], player.prepared.unpaged(MODELS))
+
+
+def test_a_call_that_can_carry_no_tool_has_them_whole():
+    recording = equipped(session("a", "b"), offers())
+    steps = [recording.steps[0], recording.steps[1]._replace(tools=None)]
+    player = played(replace(recording, steps=steps), Never())
+    whole = player.prepared.calls[1].prompt.tokens
+    assert player.bill.charged.peak == whole
+    assert player.bill.charged.cached == 0
+
+
+def test_the_policy_sees_the_prompt_as_short_as_it_is():
+    seen = []
+    for tools in (Shortening(on=False), Shortening()):
+        prepared = Prepared(equipped(session("a"), offers()), load("chat"), tools=tools)
+        Player(prepared, lambda _: Never(), MODELS, seen.append).play()
+    whole, short = seen
+    assert (whole.tool_added, short.tool_added) == (False, True)
+    assert short.tokens < 0.5 * whole.tokens
+
+
+def test_a_slim_tool_is_called_without_asking():
+    player = played(equipped(session("a", "b"), offers(), {0: (TOOL_A,)}), Never())
+    assert (player.tally.page_ins, player.tally.schemas) == (0, 0)
+
+
+@WIRES
+def test_a_deferred_tool_is_asked_for_once_and_stays_in_the_prompt(wire):
+    called = {1: (TOOL_A, TOOL_A), 3: (TOOL_A,)}
+    recording = equipped(session("a", "b", "c", "d", "e", wire=wire), offers(wire, parameters=40), called)
+    player = played(recording, Never(), tools=DEFERRING)
+    assert forms(player) == [(1, 0, 60)]
+    outcome = player.outcome("never")
+    assert (outcome.page_ins, outcome.schemas, outcome.faults) == (1, 1, 0)
+    assert (outcome.charged.requests, outcome.asking > 0) == (6, True)
+    table = player._session.tables[0]
+    assert sum(b"parameter_39" in (slot.raw or b"") for slot in table.slots) == 1
+    # The asking begins like the call before it, and each later request like the one before: only news is written.
+    charged = player.bill.charged
+    assert charged.input - charged.cached == player._sent[0].prompt.tokens
+
+
+def test_several_deferred_tools_are_asked_for_together():
+    recording = equipped(session("a", "b"), offers(parameters=40), {1: (TOOL_A, TOOL_B, "unheard_of")})
+    player = played(recording, Never(), tools=DEFERRING)
+    assert (player.tally.page_ins, player.tally.schemas) == (1, 2)
+
+
+def test_a_deferred_tool_whose_parameters_an_earlier_call_named_is_not_asked_for():
+    named = {f"parameter_{at}": "x" for at in range(40)}
+    made = CHAT.calls("c2", **named)
+    made["tool_calls"][0]["function"]["name"] = TOOL_A
+    start = session("a", "b", more=[made, CHAT.result("c2", "done")])
+    player = played(equipped(start, offers(parameters=40), {1: (TOOL_A, TOOL_B)}), Never(), tools=DEFERRING)
+    assert player.tally.schemas == 1
+
+
+def test_a_client_that_changes_its_tools_is_decided_on_anew():
+    recording, other = session("a", "b", "c", "d"), offers(names="other")
+    steps = [*equipped(recording, offers()).steps[:2], *equipped(recording, other).steps[2:]]
+    player = played(replace(recording, steps=steps), Never())
+    assert forms(player) == [(1, 60, 0), (3, 60, 0)]
+    prompts = [call.prompt.tokens for call in player.prepared.calls]
+    unpaged = player.prepared.unpaged(MODELS)
+    assert unpaged.cached == prompts[0] + prompts[2]  # nothing of the second call's prompt is held by the third
+    assert player.bill.charged.cached < player.bill.charged.input - 2 * player._sent[0].prompt.ends[0]
+
+
+def test_tools_of_the_same_size_are_not_the_same_tools():
+    first, second = offers(names="tool"), offers(names="look")
+    assert first[1] == second[1]
+    recording = session("a", "b")
+    steps = [equipped(recording, first).steps[0], equipped(recording, second).steps[1]]
+    assert Prepared(replace(recording, steps=steps), load("chat")).unpaged(MODELS).cached == 0
+
+
 # ---- recorded sessions
 
 TRACES = Path(os.environ.get("CTXPAGER_RECORDINGS", "")) / "traces" / "pi-mono"
@@ -338,3 +477,15 @@ def test_a_policy_that_never_evicts_costs_what_doing_nothing_costs_on_recorded_s
     roomy = in_force("anthropic", {recording.steps[0].model: {"window": 10_000_000}})
     player = played(recording, Never(), roomy)
     assert player.bill.charged == player.prepared.unpaged(roomy)
+
+
+@pytest.mark.recorded
+@pytest.mark.skipif(not os.environ.get("CTXPAGER_RECORDINGS"), reason="CTXPAGER_RECORDINGS is not set")
+@pytest.mark.parametrize(("place", "saved"), [("agentdojo", 0.12), ("tau2", 0.06)])
+def test_recorded_sessions_with_tools_cost_less_as_tools_are_sent_short(place, saved):
+    paths = recordings.files(TRACES.parent / place)
+    (paged,) = compare(paths, [Contender("cost_aware")], Conditions("anthropic")).rows()
+    assert paged.cost_change < -saved
+    assert paged.worse == 0
+    (whole,) = compare(paths, [Contender("cost_aware")], Conditions("anthropic", tools=Shortening(on=False))).rows()
+    assert whole.cost_change == pytest.approx(0.0, abs=0.01)
