@@ -10,12 +10,23 @@ from dataclasses import dataclass
 
 from instrumentation.calls import Where, find_call, meant
 from instrumentation.prompts import sent
+from instrumentation.schema_log import Source
+from instrumentation.schemas import Tooling, tooling
 from instrumentation.verdicts import Row, rows
 from pager import planner, sessions
 from pager.arms import UNCHANGED
 from pager.dialect import Dialect
 from pager.errors import ConfigError, NotUnderstood, StoreCorrupt
-from pager.events import AnswerFinished, BranchOpened, Bypassed, CallReceived, LegFinished, Repacked, Tokens
+from pager.events import (
+    AnswerFinished,
+    BranchOpened,
+    Bypassed,
+    CallReceived,
+    LegFinished,
+    Repacked,
+    Tokens,
+    ToolsDecided,
+)
 from pager.experience import SHIPPED, Experience, recalled
 from pager.lineage import Session
 from pager.model import Request
@@ -84,10 +95,10 @@ class Weighing:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One attempt at a call, as it stood before the decision.
+    """One attempt at a call, as it stood before the decision on its pages.
 
     ``warmth`` says why the cache was taken to be warm or cold, ``to_go`` the calls that were expected to follow, with
-    ``guess`` for where that is from.
+    ``guess`` for where that is from. ``tools`` is what held for the client's tools, if anything was decided of them.
     """
 
     session: str
@@ -113,6 +124,7 @@ class Explanation:
     saved: float
     spent: float
     tool: str
+    tools: Tooling | None
     logged: Logged
     weighing: Weighing
     rows: Sequence[Row]
@@ -137,14 +149,16 @@ def explain(
     store: Store, session: str, call: str, conditions: Conditions, load_dialect: Callable[[str], Dialect]
 ) -> Explanation:
     """Why each page stayed or went at a call of a session, both as a user names them; raises ConfigError."""
-    case = _case(store, meant(store, session), call, load_dialect)
+    case, source = _case(store, meant(store, session), call, load_dialect), Source(store.blob, load_dialect)
     known, learned = _experience(store, case.session.learned)
     terms = _terms(case, conditions, known)
     named, chosen_by = _policy_name(case, conditions)
     policy = load_policy(named, conditions.options if named == conditions.policy else {})
-    seen = planner.view(case.table, case.request.outside, terms)
+    _decide_tools(case, source)
+    outside = case.request.outside - case.table.freed
+    seen = planner.view(case.table, outside, terms)
     unplanned = _unplanned(case, named)
-    plan = planner.propose(policy, case.table, case.request.outside, terms)
+    plan = planner.propose(policy, case.table, outside, terms)
     differs = "" if unplanned or conditions.instead else _difference(case.logged, plan)
     weighing = _weighing(named, chosen_by, plan, unplanned, differs)
     to_go, guess = _to_go(policy, seen)
@@ -173,6 +187,7 @@ def explain(
         saved=seen.saved,
         spent=seen.spent,
         tool=table.tool,
+        tools=tooling(case.log, where, source),
         logged=case.logged,
         weighing=weighing,
         rows=rows(
@@ -236,6 +251,14 @@ def _is_at(row: Stored, where: Where) -> bool:
     if not isinstance(event, Repacked | AnswerFinished | LegFinished):
         return False
     return (event.branch, event.call, event.attempt) == where
+
+
+def _decide_tools(case: _Case, source: Source) -> None:
+    """Carry out what was decided of the tools at this call: that comes before anything is weighed."""
+    for row in case.log:
+        event = row.event
+        if isinstance(event, ToolsDecided) and (event.branch, event.call, event.attempt) == case.where:
+            sessions.decide_tools(case.session, event, source.decision(event).decided)
 
 
 def _is_call(row: Stored, where: Where) -> bool:

@@ -8,23 +8,39 @@ import msgspec
 
 from instrumentation.explain import Explanation
 from instrumentation.layout import clipped, columns
+from instrumentation.schemas import Tooling
 from instrumentation.verdicts import Row
 from pager.events import Repacked
 
 HEAD = ("page", "of", "tokens", "age", "idle", "uses", "faults", "state")
 WEIGHED = ("usual", "chance", "saving", "fault", "worth")
+TOOLS = ("tool", "form", "whole", "sent", "why")
 ABOUT = 32
 LEFT = (0, 1, 7)
+FEW = 12
+"""Tools up to which each has its line though nobody asked for it, where some are short."""
 
 
-def as_text(told: Explanation) -> str:
-    """The call, what was logged of it, what was weighed, and a line for each page."""
+def as_text(told: Explanation, *, tools: bool = False) -> str:
+    """The call, what was logged of it, what was weighed, and a line for each page; for each tool, too, if asked."""
     weighed = any(row.worth is not None for row in told.rows)
     head = [*HEAD, *(WEIGHED if weighed else ()), "verdict"]
     cells = [head, *(_cells(row, weighed=weighed) for row in told.rows)]
     left = {*LEFT, len(head) - 1}
     lines = [*columns(list(_facts(told)), left={0, 1}), "", *columns(cells, left=left), "", _sum(told)]
+    if told.tools is not None and (tools or _is_listed(told.tools)):
+        lines += ["", *_each_tool(told.tools)]
     return "\n".join(lines) + "\n"
+
+
+def _is_listed(tools: Tooling) -> bool:
+    """Whether each tool has its line, asked for or not: there are few, and some are short."""
+    return len(tools.each) <= FEW and tools.tools.whole < tools.tools.total
+
+
+def _each_tool(tools: Tooling) -> Iterator[str]:
+    each = [(one.name, one.form, f"{one.offered:,}", f"{one.sent:,}", one.reason) for one in tools.each]
+    return columns([TOOLS, *each], left={0, 1, 4})
 
 
 def _facts(told: Explanation) -> Iterator[tuple[str, str]]:
@@ -44,8 +60,28 @@ def _facts(told: Explanation) -> Iterator[tuple[str, str]]:
     yield "to go", f"{told.guess}" if told.to_go is None else f"{told.to_go:,.0f} calls: {told.guess}"
     yield "so far", f"saved {told.saved:,.0f}, spent {told.spent:,.0f}; {told.colds} calls found the cache cold"
     yield "learned", told.learned
+    yield from _tools(told)
     yield from _logged(told)
     yield from _weighing(told)
+
+
+def _tools(told: Explanation) -> Iterator[tuple[str, str]]:
+    tools = told.tools
+    if tools is None:
+        yield "tools", "nothing was decided of them by then"
+        return
+    before = f"; {tools.before}" if tools.before else ""
+    yield "tools", f"decided at call {tools.branch}:{tools.call}: {tools.reason}{before}"
+    forms = [
+        f"{count} {form} ({sent:,} tokens{'' if form == 'whole' else f' instead of {offered:,}'})"
+        for form, count, offered, sent in zip(tools.tools._fields, tools.tools, tools.offered, tools.sent, strict=True)
+        if count
+    ]
+    added = f"; {tools.tool} was added to them" if tools.tool else ""
+    each = "" if _is_listed(tools) else "; --tools lists them"
+    yield "tools", f"{', '.join(forms) or 'none'}, price {tools.price:,.1f}{added}{each}"
+    if tools.unused:
+        yield "tools", f"not so in this call: {tools.unused}"
 
 
 def _logged(told: Explanation) -> Iterator[tuple[str, str]]:

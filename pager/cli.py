@@ -13,6 +13,7 @@ from pager.errors import ConfigError, PagerError
 from pager.store import Store
 
 EXPLAIN = "say why each page stayed or went at a call, in numbers"
+TOOLS = "say what tools took in prompts, as offered and as sent, and how calls of them went"
 EXPERIMENT = "compare the arms of an experiment by what their sessions cost"
 REPLAY = "play recorded sessions under policies, and say what each would have cost"
 
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_replay(commands.add_parser("replay", help=REPLAY, description=REPLAY))
     _add_explain(commands.add_parser("explain", help=EXPLAIN, description=EXPLAIN))
     _add_experiment(commands.add_parser("experiment", help=EXPERIMENT, description=EXPERIMENT))
+    _add_tools(commands.add_parser("tools", help=TOOLS, description=TOOLS))
     demo = commands.add_parser("demo", help="play a sample session through the proxy", add_help=False)
     demo.set_defaults(run=_demo)
     return parser
@@ -74,6 +76,7 @@ def _add_explain(command: argparse.ArgumentParser) -> None:
     command.add_argument("session", metavar="SESSION", help="the id of a session, or its beginning")
     command.add_argument("call", metavar="[BRANCH:]CALL[#ATTEMPT]", help="by default of branch 0, its first attempt")
     command.add_argument("--policy", dest="instead", default="", metavar="NAME", help="weigh under this policy instead")
+    command.add_argument("--tools", action="store_true", help="say of each tool why it is sent as it is, however many")
     command.add_argument("--json", action="store_true", help="print plain values instead of columns")
     command.set_defaults(run=_explain)
 
@@ -85,6 +88,16 @@ def _add_experiment(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--json", action="store_true", help="print plain values instead of a table")
     command.set_defaults(run=_experiment)
+
+
+def _add_tools(command: argparse.ArgumentParser) -> None:
+    _add_settings(command)
+    command.add_argument("sessions", nargs="*", metavar="SESSION", help="a session's id, or its beginning; else all")
+    command.add_argument(
+        "--since", type=_not_negative, metavar="DAYS", help="only sessions that began in the last DAYS days"
+    )
+    command.add_argument("--json", action="store_true", help="print plain values instead of columns")
+    command.set_defaults(run=_tools)
 
 
 class _Version(argparse.Action):
@@ -208,12 +221,14 @@ def _replay(options: argparse.Namespace) -> int:
     from instrumentation import options as chosen  # not needed by the server
     from instrumentation import printing, sources
     from instrumentation.comparison import Conditions, compare
+    from pager.tooling import Shortening
 
     settings = _load(options).settings
     configured = (settings.policy, settings.paging.policy_options)
     named = settings.policy if options.policies is None else options.policies
     contenders = chosen.contenders(named, options.set, configured, optimum=not options.no_optimum)
-    conditions = Conditions(settings.prices, settings.models, options.min_calls, settings.paging.grace)
+    tools = Shortening(settings.tools.shorten != "off", settings.tools.defer_above)
+    conditions = Conditions(settings.prices, settings.models, options.min_calls, settings.paging.grace, tools)
     found = sources.find(options.places, lambda: _open_log(settings))
     comparison = compare(found, contenders, conditions, options.jobs)
     if not comparison.played:
@@ -243,7 +258,33 @@ def _explain(options: argparse.Namespace) -> int:
         found = explain(store, options.session, options.call, conditions, load_dialect)
     finally:
         store.close()
-    told = json.dumps(explain_words.as_json(found)) + "\n" if options.json else explain_words.as_text(found)
+    plain = options.json
+    told = (
+        json.dumps(explain_words.as_json(found)) + "\n" if plain else explain_words.as_text(found, tools=options.tools)
+    )
+    print(told, end="")  # noqa: T201
+    return 0
+
+
+def _tools(options: argparse.Namespace) -> int:
+    from time import time
+
+    from instrumentation import schema_words  # not needed by the server
+    from instrumentation.schemas import account, chosen
+    from pager.dialects import load as load_dialect
+
+    since = 0.0 if options.since is None else time() - 86_400 * options.since
+    store = _open_log(_load(options).settings)
+    try:
+        found = account(store, chosen(store, options.sessions, since), load_dialect)
+    finally:
+        store.close()
+    if not found.sessions:
+        raise ConfigError(
+            f"nothing was decided of tools in {found.without:,} sessions: they offered none that can be read, were not "
+            'paged, began before there were such decisions, or [tools] shorten = "off" was set'
+        )
+    told = json.dumps(schema_words.as_json(found)) + "\n" if options.json else schema_words.as_text(found)
     print(told, end="")  # noqa: T201
     return 0
 

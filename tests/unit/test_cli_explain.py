@@ -104,6 +104,16 @@ def test_another_policy_can_be_asked_and_programs_get_plain_values(session, caps
     assert [row["state"] for row in told["rows"]] == ["evicted"]
 
 
+def test_tools_are_told_each_where_that_is_asked_for(session, capsys):
+    _, out, _ = explain(capsys, session, 2)
+    _, more, _ = explain(capsys, session, 2, "--tools")
+    assert "tools     decided at call 0:1: to send tools short would save 0 of " in out
+    assert "; --tools lists them" in out
+    last = more.splitlines()[-1]
+    assert last.startswith("read  whole ")
+    assert last not in out
+
+
 @pytest.mark.parametrize(
     ("named", "call", "said"),
     [

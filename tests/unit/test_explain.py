@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from instrumentation import explain_words
 from instrumentation.calls import Where, find_call, meant
 from instrumentation.explain import Conditions, explain
-from pager import sessions
+from pager import planner, sessions
 from pager.arms import Arms, Rule
 from pager.dialects import load
 from pager.errors import ConfigError, PolicyError
-from pager.events import Bypassed, LegFinished
+from pager.events import Bypassed, CallReceived, LegFinished, ToolsDecided
 from pager.experience import Experience, Harness
 from pager.model import Answer, Usage
 from pager.models import in_force
@@ -495,6 +495,106 @@ def test_all_of_it_is_plain_values_for_programs():
     assert plain["rows"][0]["verdict"] == "went (policy)"
     assert plain["logged"]["repacks"][0]["cause"] == "policy"
     assert plain["prices"]["read"] == 0.1
+
+
+# ---------------------------------------------------------------- tools
+
+
+def offered(many=6):
+    """Tools with much prose, and one that coding agents mostly use."""
+    prose = "It is explained at length, with all that is to be minded, and what happens if it is not. " * 4
+    parameters = {"type": "object", "properties": {"title": {"type": "string", "description": prose}}}
+    names = ["bash", *(f"issue_{at}" for at in range(many))]
+    return [
+        {"type": "function", "function": {"name": name, "description": prose, "parameters": parameters}}
+        for name in names
+    ]
+
+
+def plainly(found):
+    """The lines of an explanation, whatever their columns."""
+    return [" ".join(line.split()) for line in explain_words.as_text(found).splitlines()]
+
+
+def test_what_was_decided_of_tools_is_told_with_the_call():
+    store = Store()
+    calls = [Call(body(*START, *ON * more, tools=offered())) for more in range(3)]
+    calls[2] = calls[2]._replace(headers={"x-pager-bypass": "1"})
+    play(store, calls)
+    (event,) = [row.event for row in store.events() if isinstance(row.event, ToolsDecided)]
+    found = told(store, 2)
+    assert (found.tools.branch, found.tools.call, found.tools.reason) == (0, 1, event.reason)
+    assert (found.tools.tools.whole, found.tools.tools.slim, found.tool) == (1, 6, "page_in")
+    lines = plainly(found)
+    assert f"tools decided at call 0:1: {event.reason}" in lines
+    counts = f"6 slim ({found.tools.sent.slim:,} tokens instead of {found.tools.offered.slim:,})"
+    assert any(line.startswith("tools 1 whole (") and counts in line for line in lines)
+    assert any(line.endswith("price 0.0; page_in was added to them") for line in lines)
+    each = lines[-7:]
+    assert [line.split()[:2] for line in each] == [[one.name, one.form] for one in found.tools.each]
+    assert each[1].endswith(found.tools.each[1].reason)
+    assert "tools not so in this call: it went out with all of its tools whole" in plainly(told(store, 3))
+    plain = json.loads(json.dumps(explain_words.as_json(found)))
+    assert plain["tools"]["each"][1]["form"] == "slim"
+
+
+def test_a_prompt_is_as_long_as_it_was_with_its_tools_short():
+    then = []
+
+    async def see(journal, pager, entry, now):
+        paged = entry.paged
+        then.append((planner.view(paged.table, paged.outside, paged.terms).tokens, paged.table.tool))
+
+    store = Store()
+    play(store, [Call(body(*START, *ON * more, tools=offered()), then=see) for more in range(3)])
+    found = [told(store, number) for number in (1, 2, 3)]
+    assert [(one.tokens, one.tool) for one in found] == then
+    assert {one.tool for one in found} == {"page_in"}
+
+
+def test_many_tools_have_their_lines_when_they_are_asked_for():
+    store = Store()
+    play(store, [Call(body(*START, tools=offered(20)))])
+    found = told(store, 1)
+    text = explain_words.as_text(found)
+    assert "; --tools lists them" in text
+    assert "\nissue_7 " not in text
+    assert "\nissue_7 " in explain_words.as_text(found, tools=True)
+
+
+def test_a_decision_that_was_taken_over_says_what_it_was():
+    store = Store()
+    some, more = offered(), offered(8)
+    stages = enumerate([some, more, some])
+    play(store, [Call(body(*START, *ON * at, tools=tools)) for at, tools in stages])
+    text = explain_words.as_text(told(store, 3))
+    assert "decided at call 0:3: as it was decided before in this session; call 0:1: 6 of 7 are sent short" in text
+
+
+def test_where_nothing_was_decided_of_tools_that_is_said():
+    store = Store()
+    play(store, [Call(body(*START, tool_choice="none"))])
+    found = told(store, 1)
+    assert found.tools is None
+    assert "tools nothing was decided of them by then" in plainly(found)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(st.integers(5, 300), st.sampled_from([10.0, 900.0]), st.integers(0, 2)), min_size=3, max_size=9)
+)
+def test_pages_are_weighed_again_with_the_tools_as_they_were_sent(pages):
+    store, lists = Store(), [offered(6), offered(9), None]
+    stages = list(reads(lines for lines, *_ in pages))[1:]
+    calls = [
+        Call(body(*said, **({"tools": lists[at]} if lists[at] else {})), gap, tokens=9_000)
+        for said, (_, gap, at) in zip(stages, pages, strict=True)
+    ]
+    play(store, calls, options=EAGER)
+    log = [row.event for row in store.events()]
+    for one in [event for event in log if isinstance(event, CallReceived)]:
+        found = told(store, f"{one.branch}:{one.call}#{one.attempt}", options=EAGER)
+        assert found.weighing.differs == ""
 
 
 # ---------------------------------------------------------------- which session, which call
