@@ -1,16 +1,19 @@
-"""Harnesses from npm: installed once into the user's cache folder, and kept there from run to run."""
+"""Harnesses from npm: installed once into the user's cache folder, and watched while they run."""
 
 import os
 import shutil
 import subprocess
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import aiohttp
 import platformdirs
 import pytest
+from aiohttp import web
 
 CACHE = Path(platformdirs.user_cache_dir("ctxpager-tests"))
+OF_THE_HOP = {"host", "connection", "keep-alive", "transfer-encoding", "content-length"}
 QUIET = ("--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
 
 
@@ -21,6 +24,52 @@ def from_npm():
         if shutil.which(needed) is None:
             pytest.skip(f"{needed} is not installed")
     return _installed
+
+
+@pytest.fixture
+def tapped(backstage):
+    """Stands between a harness and what it talks to, and keeps what the harness sends."""
+
+    @contextmanager
+    def tap(root):
+        sent, client = [], None
+
+        async def forward(request):
+            sent.append(await request.read())
+            headers = [pair for pair in request.headers.items() if pair[0].lower() not in OF_THE_HOP]
+            async with client.request(request.method, root + request.path_qs, data=sent[-1], headers=headers) as answer:
+                kept = {key: value for key, value in answer.headers.items() if key.lower() not in OF_THE_HOP}
+                response = web.StreamResponse(status=answer.status, headers=kept)
+                await response.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
+                return response
+
+        async def start():
+            nonlocal client
+            client = aiohttp.ClientSession(auto_decompress=False)
+            app = web.Application(client_max_size=1 << 30)
+            app.router.add_route("*", "/{path:.*}", forward)
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            return runner
+
+        runner = backstage.run(start())
+        try:
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}", sent
+        finally:
+            backstage.run(client.close())
+            backstage.run(runner.cleanup())
+
+    return tap
+
+
+@pytest.fixture(scope="session")
+def environment():
+    """The variables of a program that has a home of its own: ``environment(home)``."""
+    return _environment
 
 
 def _installed(package: str, version: str, program: str) -> Path:
@@ -54,3 +103,21 @@ def _try(failure: str, command: list[str], **variables: str) -> None:
         pytest.skip(f"{failure}: {error}")
     if done.returncode:
         pytest.skip(f"{failure}: {(done.stderr or done.stdout).strip()[-300:]}")
+
+
+def _environment(home):
+    folders = {
+        "XDG_CONFIG_HOME": home / ".config",
+        "XDG_DATA_HOME": home / ".local" / "share",
+        "XDG_STATE_HOME": home / ".local" / "state",
+        "XDG_CACHE_HOME": home / ".cache",
+    }
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "TERM": "dumb",
+        "OPENAI_API_KEY": "sk-test",
+        # No other host is asked for anything: new versions, lists of models.
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        **{name: str(path) for name, path in folders.items()},
+    }

@@ -1,16 +1,12 @@
 """Codex and OpenCode do a task of twelve tool calls through the proxy and end as without it."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-import aiohttp
 import pytest
-from aiohttp import web
 
 from pager.dialects.chat import Dialect as Chat
 from pager.dialects.responses import Dialect as Responses
@@ -22,7 +18,6 @@ pytestmark = pytest.mark.slow
 TASK = "Read all twelve parts and say when you are done."
 DONE = "All twelve parts are read."
 PARTS = 12
-OF_THE_HOP = {"host", "connection", "keep-alive", "transfer-encoding", "content-length"}
 # What Codex writes above the output of a command differs from run to run.
 OF_THE_MOMENT = re.compile(r"Chunk ID: \w+\nWall time: [\d.]+ seconds\n")
 
@@ -129,47 +124,7 @@ def folder(tmp_path_factory, harness):
 
 
 @pytest.fixture
-def tapped(backstage):
-    """Stands between a harness and what it talks to, and keeps what the harness sends."""
-
-    @contextmanager
-    def tap(root):
-        sent, client = [], None
-
-        async def forward(request):
-            sent.append(await request.read())
-            headers = [pair for pair in request.headers.items() if pair[0].lower() not in OF_THE_HOP]
-            async with client.request(request.method, root + request.path_qs, data=sent[-1], headers=headers) as answer:
-                kept = {key: value for key, value in answer.headers.items() if key.lower() not in OF_THE_HOP}
-                response = web.StreamResponse(status=answer.status, headers=kept)
-                await response.prepare(request)
-                async for chunk in answer.content.iter_any():
-                    await response.write(chunk)
-                await response.write_eof()
-                return response
-
-        async def start():
-            nonlocal client
-            client = aiohttp.ClientSession(auto_decompress=False)
-            app = web.Application(client_max_size=1 << 30)
-            app.router.add_route("*", "/{path:.*}", forward)
-            runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            return runner
-
-        runner = backstage.run(start())
-        try:
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}", sent
-        finally:
-            backstage.run(client.close())
-            backstage.run(runner.cleanup())
-
-    return tap
-
-
-@pytest.fixture
-def run(harness, program, folder, scripted, tapped):
+def run(harness, program, folder, scripted, tapped, environment):
     """Has the harness do its task, with a home of its own, on a model at this address."""
 
     def at(root):
@@ -182,7 +137,7 @@ def run(harness, program, folder, scripted, tapped):
             done = subprocess.run(
                 [program, *harness.flags()],
                 cwd=folder,
-                env=_environment(home),
+                env=environment(home),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -216,24 +171,6 @@ def script(harness, folder):
     beside_a_call = PageIn(text="The last one.", beside=[calls[11]])
     together = Say("Two at once.", calls[3:5])
     return Script([*steps[:3], together, *steps[5:9], by_itself, steps[10], beside_a_call, Say(DONE)])
-
-
-def _environment(home):
-    folders = {
-        "XDG_CONFIG_HOME": home / ".config",
-        "XDG_DATA_HOME": home / ".local" / "share",
-        "XDG_STATE_HOME": home / ".local" / "state",
-        "XDG_CACHE_HOME": home / ".cache",
-    }
-    return {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "TERM": "dumb",
-        "OPENAI_API_KEY": "sk-test",
-        # No other host is asked for anything: new versions, lists of models.
-        "HTTPS_PROXY": "http://127.0.0.1:9",
-        **{name: str(path) for name, path in folders.items()},
-    }
 
 
 def _run(harness, done, sent, received):
