@@ -145,14 +145,15 @@ class Draft:
         around: dict[int, int] = {}
         for call in self.calls:
             around.setdefault(id(call.line), outside(call.usage, call.shown, known))
-        names = self.tools.names or None
-        steps = [_step(call, around[id(call.line)], around[id(call.line)] > known, names, offers) for call in self.calls]
+        steps = [self._step(call, around[id(call.line)], known, offers) for call in self.calls]
         return Recording(name, self._dialect, steps, harness)
 
+    def _step(self, call: Call, around: int, known: int, offers: Offers | None) -> Step:
+        return _step(call, around, offers, self.tools.names or None, shares=call.place.keep > 0 or around > known)
 
-def _step(call: Call, around: int, unrecorded: bool, names: frozenset[str] | None, offers: Offers | None) -> Step:  # noqa: FBT001
+
+def _step(call: Call, around: int, offers: Offers | None, names: frozenset[str] | None, *, shares: bool) -> Step:
     place = call.place
-    shares = place.keep > 0 or unrecorded
     return Step(
         at=call.at,
         keep=place.keep,

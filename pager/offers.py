@@ -19,7 +19,7 @@ class Offer:
     """One tool, and where its values stand, counted from the beginning of the list.
 
     ``description`` is an empty span, behind the tool's name, where it has none; ``parameters`` where those are left
-    out. ``fixed`` says why the entry must stay as it is, if it must; ``size`` are the bytes of the entry as it was sent.
+    out. ``fixed`` says why the entry must stay as it is, if it must; ``size`` are the entry's bytes as it was sent.
     """
 
     tool: Tool

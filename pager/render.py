@@ -166,8 +166,7 @@ def _tools(dialect: Dialect, request: Request, decided: Toolset | None) -> Itera
     listed = dialect.offers(request) if decided is not None and decided.shortened else None
     if decided is None or listed is None or listed.offers.digest != decided.digest:
         return
-    for span, new in decided.edits(listed.offers):
-        yield Span(listed.start + span.start, listed.start + span.end), new
+    yield from decided.edits(listed)
 
 
 def _overlap(left: Span, right: Span) -> bool:

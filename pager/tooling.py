@@ -15,7 +15,7 @@ from pager.offers import Offers
 from pager.page_in import name_for
 from pager.planner import Terms
 from pager.table import Table
-from pager.toolset import Outlook, Toolset, decide
+from pager.toolset import Outlook, Sent, Toolset, decide
 
 LATEST = 2
 """The call of a branch up to which tools may be changed though the cache is warm; later it never pays."""
@@ -56,6 +56,8 @@ def settle(
     decided, reason = _decision(session, table, offers, terms, wanted, switch)
     if switch and not decided.shortened:
         return None
+    clashes = [one.handle for one in decided.shortened.values() if _means_another(session, one)]
+    decided = decided.without(clashes) if clashes else decided
     tool = table.tool
     if decided.shortened and (not tool or tool in names):
         tool = name_for(names)
@@ -89,9 +91,6 @@ def _to_read_again(table: Table, terms: Terms) -> int | None:
 def _decision(
     session: Session, table: Table, offers: Offers, terms: Terms, wanted: Shortening, switch: int
 ) -> tuple[Toolset, str]:
-    known = session.toolsets.get(offers.digest)
-    if known is not None and not switch:
-        return known, "as it was decided before in this session"
     experience, harness, tenant = terms.experience, terms.harness, session.tenant
     outlook = Outlook(
         terms.prices,
@@ -101,4 +100,15 @@ def _decision(
         switch=switch,
         defer_above=wanted.defer_above,
     )
-    return decide(offers, outlook)
+    known = session.toolsets.get(offers.digest)
+    if known is None:
+        return decide(offers, outlook)
+    if switch and not outlook.pays(known.whole_tokens, known.whole_tokens - known.tokens):
+        return Toolset(offers.digest, ()), "to change the tools now would not pay"
+    return known, "as it was decided before in this session"
+
+
+def _means_another(session: Session, sent: Sent) -> bool:
+    """Whether the handle of a tool has been shown for another one before."""
+    known = (table.schemas.get(sent.handle) for table in session.tables.values())
+    return any(one is not None and one.whole != sent.whole for one in known)

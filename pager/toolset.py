@@ -9,7 +9,7 @@ A decision depends on the tools, the prices and what was learned, and on nothing
 next, so that all of them have the same beginning, which the provider caches.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Literal, NamedTuple
@@ -17,7 +17,8 @@ from typing import Literal, NamedTuple
 import msgspec
 import orjson
 
-from pager.offers import Edit, Offer, Offers
+from pager.model import Span
+from pager.offers import Edit, Listed, Offer, Offers
 from pager.policy import ASKING, TOOL, Prices
 from pager.slimming import Forms, Size, Slim, forms
 from pager.tokens import O200K, Counter
@@ -46,6 +47,9 @@ USED = 6
 
 LEAST = 0.02
 """What shortening must save at least, as a share of what the tools would cost whole."""
+
+LISTS = 128
+"""Lists of tools whose forms and decisions are kept at hand: most sessions share theirs with others."""
 
 Form = Literal["whole", "slim", "deferred"]
 _counter = Counter()
@@ -89,7 +93,7 @@ class Toolset:
         self.shortened: Mapping[str, Sent] = {one.name: one for one in self.sent if one.handle}
         self.handles: Mapping[str, Sent] = {one.handle: one for one in self.sent if one.handle}
         self.freed = sum(one.freed for one in self.sent)
-        self._edits: tuple[Offers | None, tuple[Edit, ...]] = (None, ())
+        self._edits: tuple[Listed | None, tuple[Edit, ...]] = (None, ())
 
     @property
     def whole_tokens(self) -> int:
@@ -101,15 +105,30 @@ class Toolset:
         """The tokens of all tools as they are sent."""
         return sum(one.tokens for one in self.sent)
 
-    def edits(self, offers: Offers) -> tuple[Edit, ...]:
-        """What puts the short forms in place, counted from the beginning of the list."""
-        if self._edits[0] is not offers:
-            self._edits = (offers, offers.edits({name: one.short for name, one in self.shortened.items()}))
+    def edits(self, listed: Listed) -> tuple[Edit, ...]:
+        """What puts the short forms in place, in the body with this list; written once for each way to write it."""
+        if self._edits[0] != listed:
+            shorts = {name: one.short for name, one in self.shortened.items()}
+            moved = [(_moved(span, listed.start), new) for span, new in listed.offers.edits(shorts)]
+            self._edits = (listed, tuple(moved))
         return self._edits[1]
+
+    def without(self, handles: Collection[str]) -> "Toolset":
+        """The same with the tools of these handles whole."""
+        clash = "its handle is that of another tool"
+        kept = [
+            Sent(one.name, "whole", clash, one.whole_tokens, one.whole_tokens) if one.handle in handles else one
+            for one in self.sent
+        ]
+        return Toolset(self.digest, kept)
 
     def encode(self) -> bytes:
         """The decision as the log keeps it."""
         return msgspec.json.encode([self.digest, self.sent])
+
+
+def _moved(span: Span, by: int) -> Span:
+    return Span(span.start + by, span.end + by)
 
 
 def decode(content: bytes) -> Toolset:
@@ -136,15 +155,17 @@ class Outlook(NamedTuple):
     @property
     def weight(self) -> float:
         """What one token costs that stands in every prompt to come."""
-        calls = max(1.0, self.calls or CALLS)
-        first = self.prices.read if self.switch else self.prices.write
-        return first + self.prices.read * (calls - 1)
+        return _weight(self.prices, self.calls) - (self.prices.write - self.prices.read if self.switch else 0.0)
 
-    def asking(self, tokens: int) -> float:
-        """What it costs when the model asks for the whole of a tool of so many tokens, which then stays."""
-        prices = self.prices
-        stays = tokens * (prices.write + prices.read * (self.calls or CALLS) / 2)
-        return prices.read * CONTEXT + prices.output * ASKING + stays
+    def pays(self, whole: int, saved: int, risk: float = 0.0) -> bool:
+        """Whether it pays to save so many tokens of the whole, if asking for the rest is to cost so much."""
+        tool = 0 if self.tool_added else TOOL * self.weight
+        switch = self.switch * (self.prices.write - self.prices.read)
+        return saved * self.weight - risk - tool - switch > LEAST * whole * self.weight
+
+
+def _weight(prices: Prices, calls: float | None) -> float:
+    return prices.write + prices.read * (max(1.0, calls or CALLS) - 1)
 
 
 def usual_chance(tools: int) -> float:
@@ -153,29 +174,49 @@ def usual_chance(tools: int) -> float:
 
 
 def decide(offers: Offers, outlook: Outlook) -> tuple[Toolset, str]:
-    """How each tool is sent, and what is to be said of it all."""
-    sized = list(zip(offers.tools, _sized(offers), strict=True))
-    size = sum(made.whole_size.tokens for _, (_, made) in sized)
+    """How each tool is sent, and what is to be said of it all; for the same tools and prices the same object."""
     if offers.deferring:
         return _unchanged(offers, f"the client loads tools when they are needed: {offers.deferring}")
-    usual = usual_chance(len(sized))
+    usual = usual_chance(len(offers.tools))
+    chances = tuple(outlook.chance(offer.tool.name, usual) for offer in offers.tools)
+    best, risk = _best(offers, outlook.prices, outlook.calls, chances, outlook.defer_above)
+    whole, saved = best.whole_tokens, best.whole_tokens - best.tokens
+    if not outlook.pays(whole, saved, risk):
+        return _unchanged(offers, f"to send tools short would save {saved:,} of {whole:,} tokens, and not pay")
+    short = f"{len(best.shortened)} of {len(best.sent)} are sent short"
+    return best, f"{short}: {whole:,} tokens become {best.tokens:,}"
+
+
+@lru_cache(LISTS)
+def _best(
+    offers: Offers, prices: Prices, calls: float | None, chances: tuple[float, ...], defer_above: int
+) -> tuple[Toolset, float]:
+    """Every tool in the form that costs least, and what asking for the rest is to cost."""
+    sized = _sized(offers)
+    deferrable = sum(made.whole_size.tokens for _, made in sized) > defer_above
+    outlook = _Costs(_weight(prices, calls), prices, calls)
     weighed = [
-        _chosen(offer, made, outlook, outlook.chance(offer.tool.name, usual), deferrable=size > outlook.defer_above)
-        for offer, made in sized
+        _chosen(offer, made, outlook, chance, deferrable=deferrable)
+        for offer, made, chance in zip(offers.tools, sized, chances, strict=True)
     ]
-    sent = [one for one, _ in weighed]
-    saved = sum(one.whole_tokens - one.tokens for one in sent)
-    tool = 0 if outlook.tool_added else TOOL * outlook.weight
-    switch = outlook.switch * (outlook.prices.write - outlook.prices.read)
-    gain = saved * outlook.weight - sum(risk for _, risk in weighed) - tool - switch
-    if gain <= LEAST * size * outlook.weight:
-        return _unchanged(offers, f"to send tools short would save {saved:,} of {size:,} tokens, and not pay")
-    short = sum(one.form != "whole" for one in sent)
-    return Toolset(
-        offers.digest, sent
-    ), f"{short} of {len(sent)} are sent short: {size:,} tokens become {size - saved:,}"
+    return Toolset(offers.digest, [one for one, _ in weighed]), sum(risk for _, risk in weighed)
 
 
+class _Costs(NamedTuple):
+    """What a token costs that stands in every prompt, and what that is made of."""
+
+    weight: float
+    prices: Prices
+    calls: float | None
+
+    def asking(self, tokens: int) -> float:
+        """What it costs when the model asks for the whole of a tool of so many tokens, which then stays."""
+        prices = self.prices
+        stays = tokens * (prices.write + prices.read * (self.calls or CALLS) / 2)
+        return prices.read * CONTEXT + prices.output * ASKING + stays
+
+
+@lru_cache(LISTS)
 def _unchanged(offers: Offers, why: str) -> tuple[Toolset, str]:
     return Toolset(offers.digest, [_whole(*one, why) for one in zip(offers.tools, _sized(offers), strict=True)]), why
 
@@ -185,7 +226,7 @@ def schema_handle(raw: bytes, digits: int = DIGITS) -> str:
     return f"pg_{int(sha256(raw).hexdigest(), 16) % 10**digits:0{digits}d}"
 
 
-@lru_cache(64)
+@lru_cache(LISTS)
 def _sized(offers: Offers) -> tuple[tuple[str, Forms], ...]:
     """Each tool's handle, and the forms that it may take; counted once for each list of tools."""
     taken: dict[str, bytes] = {}
@@ -208,7 +249,7 @@ def _whole(offer: Offer, made: tuple[str, Forms], reason: str) -> Sent:
 
 
 def _chosen(
-    offer: Offer, made: tuple[str, Forms], outlook: Outlook, chance: float, *, deferrable: bool
+    offer: Offer, made: tuple[str, Forms], outlook: _Costs, chance: float, *, deferrable: bool
 ) -> tuple[Sent, float]:
     """The form that costs least, of those that a tool may take; and what asking for the rest of it is to cost."""
     handle, possible = made
@@ -216,7 +257,7 @@ def _chosen(
     if offer.fixed:
         return _whole(offer, made, ""), 0.0
     if chance >= OFTEN:
-        return _whole(offer, made, f"it is taken to be called in {chance:.0%} of sessions"), 0.0
+        return _whole(offer, made, f"taken to be called in {chance:.0%} of sessions"), 0.0
     asking = chance * outlook.asking(whole)
     short: list[tuple[Form, Slim | None, Size | None, float]] = [
         ("slim", possible.slim, possible.slim_size, UNSURE * asking),
@@ -228,7 +269,7 @@ def _chosen(
         if stands is None or size is None or size.tokens * outlook.weight + risk >= cost:
             continue
         cost = size.tokens * outlook.weight + risk
-        why = f"called in {chance:.1%} of sessions: {cost:,.0f} units instead of {before:,.0f}"
+        why = f"taken to be called in {chance:.1%} of sessions: {cost:,.0f} units instead of {before:,.0f}"
         freed = sum(span.end - span.start - len(new) for span, new in offer.edits(stands))
         best = (
             Sent(

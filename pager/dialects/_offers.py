@@ -15,6 +15,7 @@ from pager.model import Request, Span
 from pager.offers import Listed, Offer, Offers
 from pager.slimming import Tool
 from pager.splitting import Elements, elements, members
+from pager.toolset import LISTS
 
 _MARKS = frozenset({"cache_control"})  # which clients move about
 # What harnesses call the tool by which a model finds others: Claude Code, Qwen Code, Codex.
@@ -58,7 +59,7 @@ def offers(request: Request, layout: Layout) -> Listed | None:
     return None if span is None or found is None else Listed(span.start, found)
 
 
-@lru_cache(32)
+@lru_cache(LISTS)
 def _read(raw: bytes, layout: Layout) -> Offers | None:
     """What a list of tools offers; remembered, for it comes with every call of a session."""
     try:

@@ -158,6 +158,11 @@ class Journal:
         if session is None:
             await self._load(incoming.tenant, key, past)
             session = self._registry.find(incoming.tenant, key, past)
+        if session is None and self._pager is not None:  # as the first call of a session would be
+            session = sessions.open_session(incoming.tenant, key, past, None)
+            session.harness = harness_of(incoming)
+            self._pager.settle(session)
+            return self._plan(session, place(session, past), incoming, past)
         branch = continued(session, past) if session else None
         if session is None or branch is None or branch.number not in session.tables:
             return None

@@ -318,6 +318,7 @@ class Legs:
         if self._started and self._shown:
             return False  # what the client has seen goes on only behind the hidden legs
         self._unmodified = self._fell_back = True
+        self._guard.tools = None  # they go out whole
         self._refusal = f"{response.status}: {said[:500].decode('utf-8', 'replace')}"
         return True
 

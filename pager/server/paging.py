@@ -20,6 +20,7 @@ from pager.experience import SHIPPED, Experience, recalled
 from pager.lineage import Placement, Session
 from pager.model import Request
 from pager.models import Table as Models
+from pager.offers import Listed
 from pager.page import GRACE, Page
 from pager.planner import Plan, Terms
 from pager.render import Outgoing, marked, render
@@ -59,8 +60,8 @@ def bypassed(headers: Mapping[str, str]) -> str:
 class Paged:
     """A call as it was planned: ``untouched``, else in full but for cache marks, else paged.
 
-    The tool is added where there is a ``carrier`` for it; ``tools`` says how the client's own are sent, if that was
-    decided. ``rule`` is the policy it is planned under. ``spot`` is the
+    The tool is added where there is a ``carrier`` for it; ``listed`` are the client's own, and ``tools`` says how they
+    are sent, if that was decided. ``rule`` is the policy it is planned under. ``spot`` is the
     call's number and attempt; ``events`` and ``blobs`` are for the log.
     """
 
@@ -73,6 +74,7 @@ class Paged:
     untouched: bool = False
     full: bool = True
     carrier: Carrier | None = None
+    listed: Listed | None = None
     tools: Toolset | None = None
     outgoing: Outgoing | None = None
     events: list[Event] = field(default_factory=list)
@@ -209,7 +211,9 @@ class Pager:
             self._repack(paged, where, plan)
 
     def _decide_tools(self, paged: Paged, session: Session, where: tuple[int, int, int], carrier: Carrier) -> None:
-        listed = paged.dialect.offers(paged.request) if self._tools.on and carrier.item is None else None
+        if not self._tools.on or carrier.item is not None:
+            return
+        listed = paged.listed = paged.dialect.offers(paged.request)
         if listed is None:
             return
         decided = tooling.settle(session, where, listed.offers, carrier.names, paged.terms, self._tools)
@@ -259,6 +263,7 @@ class Pager:
 
 def _in_force(paged: Paged) -> Toolset | None:
     """How the client's tools are sent, if that was decided of those that it offers now."""
-    decided = paged.table.tools
-    listed = paged.dialect.offers(paged.request) if decided is not None and paged.carrier is not None else None
+    decided, listed = paged.table.tools, paged.listed
+    if decided is not None and paged.carrier is not None and listed is None:
+        listed = paged.listed = paged.dialect.offers(paged.request)
     return decided if decided is not None and listed is not None and listed.offers.digest == decided.digest else None

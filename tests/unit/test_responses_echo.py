@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from pager.dialects import load
+from pager.offers import Listed
 from pager.page_in import NAME, definition
 from pager.policy import Prices
 from pager.sites import spliced
@@ -43,7 +44,7 @@ def decided(tools):
     listed = DIALECT.offers(request)
     found, _ = decide(listed.offers, Outlook(Prices(), None, lambda name, usual: float(name == "bash"), True))
     raw = orjson.dumps(tools)
-    return found, spliced(raw, found.edits(listed.offers))[:-1] + b"," + definition("responses") + b"]"
+    return found, spliced(raw, found.edits(Listed(0, listed.offers)))[:-1] + b"," + definition("responses") + b"]"
 
 
 def answered(echo, found):

@@ -13,6 +13,7 @@ from openai import OpenAI
 from pager.dialects import load
 from pager.errors import NotUnderstood
 from pager.model import Usage
+from pager.offers import Listed
 from pager.page_in import definition
 from pager.scripted import Call, Say
 from pager.scripted.responses import Responses
@@ -841,7 +842,7 @@ def sent_short(*tools):
         shapes = {"description": made.description, "parameters": msgspec.Raw(made.parameters)}
         sent.append(Sent(one.tool.name, "slim", "", 9, 1, 0, handle, **shapes, whole=msgspec.Raw(one.tool.raw)))
     decided = Toolset(offers.digest, sent)
-    return decided, json.loads(spliced(raw, decided.edits(offers)))
+    return decided, json.loads(spliced(raw, decided.edits(Listed(0, offers))))
 
 
 @pytest.mark.parametrize("tools", [(LONG,), (LONG, PATCH), (GROUP,), (PATCH, GROUP, LONG)])

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from hashlib import sha256
 
+import msgspec
 import pytest
 
 from pager import sessions
@@ -11,7 +12,7 @@ from pager.dialects import load
 from pager.experience import Experience, Harness, Use, owner
 from pager.lineage import Session
 from pager.planner import Terms
-from pager.policy import Prices
+from pager.policy import TOOL, Prices
 from pager.table import Items
 from pager.tables import Tables
 from pager.tooling import Shortening, settle
@@ -21,6 +22,7 @@ CHAT = load("chat")
 TERMS = Terms(Prices(), 128_000, 8_000, harness="opencode/1.18")
 PROSE = "Does what it says. It has a long story to tell of how and when to use it, and of what else there is. " * 4
 OFF = Shortening(on=False)
+LONG = replace(TERMS, experience=Experience({"opencode": Harness(lengths=[90] * 30)}))
 
 
 def tool(name):
@@ -120,11 +122,53 @@ def test_another_branch_of_the_session_goes_by_the_same_decision():
     assert talk.table(1).tools is talk.table(0).tools
 
 
+def test_a_branch_that_is_changed_late_takes_the_sessions_decision_or_none():
+    talk = Talk(LONG).call()
+    decided = talk.table().tools
+    talk.wanted = OFF
+    talk.call(branch=1)
+    talk.wanted = Shortening()
+    talk.call(branch=1)
+    assert talk.event.reason == "as it was decided before in this session"
+    assert talk.table(1).tools is talk.session.toolsets[decided.digest] is decided
+    poor = Talk().call()
+    poor.wanted = OFF
+    poor.call(branch=1)
+    poor.wanted = Shortening()
+    assert poor.call(branch=1).event is None, "it would not pay"
+    assert poor.session.toolsets[decided.digest] is poor.table().tools
+
+
+def test_a_handle_that_was_shown_for_another_tool_is_not_used_again():
+    handle = Talk().call().table().tools.shortened["t3"].handle
+    talk = Talk().call(TOOLS[:-1])
+    others = talk.table().schemas
+    others[handle] = msgspec.structs.replace(others[handle], whole=msgspec.Raw(b'{"name":"another"}'))
+    forms = {one.name: (one.form, one.reason) for one in talk.call().table().tools.sent}
+    assert forms["t3"] == ("whole", "its handle is that of another tool")
+    assert forms["t4"][0] == "slim"
+    assert talk.table().schemas[handle].whole == msgspec.Raw(b'{"name":"another"}')
+
+
+def test_a_change_of_tools_tells_nothing_of_the_providers_cache():
+    same, changed = Talk().call(), undecided(1, LONG)
+    for talk in (same, changed):
+        talk.table().evidence.reported(1_000, 0)
+        talk.call()
+    assert same.table().evidence.sent_last is not None
+    assert changed.table().evidence.sent_last is None
+
+
+def test_the_tool_that_short_tools_pay_for_is_no_cost_of_paging():
+    talk = Talk().call().call()
+    assert (talk.table().tool, talk.session.account.read) == ("page_in", 0)
+    few = Talk().call(FEW)
+    few.table().tool = "page_in"
+    assert few.call(FEW).session.account.read == -TOOL
+
+
 def test_what_is_off_is_not_decided():
     assert Talk(wanted=OFF).call().event is None
-
-
-LONG = replace(TERMS, experience=Experience({"opencode": Harness(lengths=[90] * 30)}))
 
 
 def undecided(calls, terms=TERMS, **more):

@@ -397,6 +397,27 @@ def test_a_provider_that_refuses_short_tools_gets_the_clients_own_request_from_t
     assert [(event.reason, event.call) for event in short.log(agent, Bypassed)] == [("refused", 1)]
 
 
+def test_calls_are_not_checked_any_more_once_the_clients_own_request_went_out(short, agent):
+    short.refusals, short.lawful = True, False
+    short.play(erring(), Picky(erring(WRONG[1])), DONE, opening=False)
+    turn = agent.ask()
+    assert [given for _, _, given in turn.calls] == [WRONG[1]]
+    assert [is_whole(agent, received) for received in agent.legs[-1]] == [False, False, True]
+    assert [leg.invalid for leg in short.log(agent, LegFinished)] == [[FIRST]]
+
+
+def test_a_first_request_is_counted_as_it_would_be_sent(short):
+    tools = slim_tools("messages")
+    agent = short.agent("messages", tools=tools)
+    asked = {"model": "claude-opus-4-5", "messages": [{"role": "user", "content": "A question."}]}
+    alone = agent.sdk.messages.count_tokens(**asked).input_tokens
+    counted = agent.sdk.messages.count_tokens(**asked, tools=tools).input_tokens
+    whole = len(json.dumps(tools)) / 4
+    assert 0 < counted - alone < whole / 2
+    short.play(DONE, opening=False)
+    agent.ask()
+
+
 def test_a_proxy_that_is_killed_goes_on_with_the_same_tools(scripted, running, open_stage, tmp_path):
     flags = ("--policy", "cost_aware")
     with running(scripted.url, tmp_path / "data", *flags) as proxy, open_stage(proxy) as stage:
