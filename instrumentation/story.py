@@ -1,0 +1,183 @@
+"""What is told of a session, as plain values: the contract between those who read sessions and those who show them.
+
+Tokens are of prompts. Every token of a prompt is of exactly one part, so that parts add up to wholes; those of parts in
+``WASTE`` need not have been sent. No text of a prompt is in here, but for a page's ``about`` and ``content``; they
+are left empty unless a user asks for them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+
+import msgspec
+
+WASTE = ("unused_schemas", "stale", "duplicates", "superseded", "resent")
+"""The parts that are waste, each the cause of its own."""
+
+
+class Parts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The tokens of one prompt, or of several, by what they are.
+
+    - ``system``: the system prompt, the first time that a branch sends it; ``resent``: the same text again, in later
+      calls of the branch (static re-send).
+    - ``schemas``: tools that the session calls at some time; ``unused_schemas``: tools that it never calls.
+    - ``user``, ``assistant``: what they said, calls of tools included; ``other``: all else (media, unknown items).
+    - ``results``: results of tools, and large arguments of past calls, while they are in use: up to the last call whose
+      answer repeats something that only they had shown, and at least in the first call that has them.
+    - ``stale``: the same, past that call. ``duplicates``: content that stands once more further on in the same prompt.
+      ``superseded``: an older state of what was read or written again further on. Where more than one holds, a page is
+      a duplicate first, then superseded, then stale.
+    - ``stubs``: what paging has put in: stubs, answers to page_in, the tool that was added.
+    """
+
+    system: int = 0
+    resent: int = 0
+    schemas: int = 0
+    unused_schemas: int = 0
+    user: int = 0
+    assistant: int = 0
+    results: int = 0
+    stale: int = 0
+    duplicates: int = 0
+    superseded: int = 0
+    stubs: int = 0
+    other: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(getattr(self, name) for name in self.__struct_fields__)
+
+    @property
+    def waste(self) -> Mapping[str, int]:
+        """What need not have been sent, by cause."""
+        return {name: getattr(self, name) for name in WASTE}
+
+    def plus(self, other: "Parts") -> "Parts":
+        """The sum of both, part by part."""
+        return Parts(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+class Repack(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A change of the prompt before its end: why, how many pages went, and what the provider must read again for it."""
+
+    cause: str
+    reason: str
+    pages: int = 0
+    saved: int = 0
+    rewritten: int = 0
+    price: float = 0.0
+    warm: bool = False
+
+
+class Inflicted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What paging itself cost a call, in units of one uncached input token.
+
+    ``stubs`` is what the tokens cost that it put into the prompt, ``page_ins`` and ``corrections`` the requests that
+    brought pages or tools and those in which calls were put right, ``rewritten`` what the provider had to read again.
+    The tokens of these requests are ``page_in_tokens`` and ``correction_tokens``.
+    """
+
+    stubs: float = 0.0
+    page_ins: float = 0.0
+    corrections: float = 0.0
+    rewritten: float = 0.0
+    page_in_tokens: int = 0
+    correction_tokens: int = 0
+
+    @property
+    def cost(self) -> float:
+        """All of it."""
+        return self.stubs + self.page_ins + self.corrections + self.rewritten
+
+    @property
+    def again(self) -> int:
+        """The tokens of prompts that were sent once more."""
+        return self.page_in_tokens + self.correction_tokens
+
+    def plus(self, other: "Inflicted") -> "Inflicted":
+        """The sum of both."""
+        return Inflicted(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+class CallStory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One answered call.
+
+    ``client`` are the parts of the prompt as the client sent it, ``sent`` of the first one that went upstream.
+    ``input``, ``cached``, ``written`` and ``output`` are tokens of all its requests together; ``estimated`` where the
+    provider did not report them. ``cost`` is theirs in units of one uncached input token, ``cost_before`` what the call
+    would have cost if nothing had ever been paged; ``dollars`` where the price is known. ``pages_in`` counts pages that
+    were asked for, ``schemas_in`` tools, ``corrected`` calls that did not fit. ``working`` are the tokens of the
+    working set: pages in use within the last ten calls. ``calls`` are the names of the tools that the answer calls.
+    ``cached_before`` are the tokens that the cache would have held if nothing had ever been paged, ``new`` those of the
+    client's prompt that no call of the session had sent before; ``inflicted`` is what paging itself cost.
+    """
+
+    branch: int
+    call: int
+    attempt: int
+    at: float
+    model: str
+    client: Parts
+    sent: Parts
+    input: int = 0
+    cached: int = 0
+    written: int = 0
+    output: int = 0
+    estimated: bool = False
+    requests: int = 1
+    cost: float = 0.0
+    cost_before: float = 0.0
+    dollars: float | None = None
+    dollars_before: float | None = None
+    pages_in: int = 0
+    schemas_in: int = 0
+    corrected: int = 0
+    working: int = 0
+    repack: Repack | None = None
+    calls: Sequence[str] = ()
+    cached_before: int = 0
+    new: int = 0
+    inflicted: Inflicted = Inflicted()
+
+
+class PageStory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One page over the calls of its branch: a letter for each call of the story, in its order.
+
+    ``r`` resident, ``u`` used by the answer, ``s`` wasted (stale, a duplicate, superseded), ``e`` evicted, ``f`` paged
+    in at this call, ``.`` not there.
+    """
+
+    name: str
+    branch: int
+    kind: str
+    tool: str
+    tokens: int
+    states: str
+    about: str = ""
+    content: str = ""
+
+
+class Story(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One session: its calls in the order in which they were answered, and its pages in the order of their coming."""
+
+    session: str
+    harness: str
+    calls: Sequence[CallStory]
+    pages: Sequence[PageStory] = ()
+    key: str = ""
+    policy: str = ""
+    failed: int = 0
+
+    @property
+    def client(self) -> Parts:
+        """The parts of all prompts as the client sent them."""
+        return _sum(call.client for call in self.calls)
+
+    @property
+    def sent(self) -> Parts:
+        """The parts of all prompts as they went upstream."""
+        return _sum(call.sent for call in self.calls)
+
+
+def _sum(parts: Iterable[Parts]) -> Parts:
+    return reduce(Parts.plus, parts, Parts())
