@@ -1,0 +1,67 @@
+"""What a log tells of tokens and tools, whoever counted them."""
+
+import pytest
+
+from instrumentation.bill import BYTES_A_TOKEN
+from instrumentation.drafts import UNRECORDED, Draft, Line, counted, outside
+from instrumentation.offered import Called, offers_in, written
+from pager.events import Tokens
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        (None, None),
+        ({}, None),
+        ("many", None),
+        ({"prompt_tokens": 9, "completion_tokens": 2}, Tokens(9, output=2)),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 8}},
+            Tokens(9, 8, 0, 2, tells_cached=True),
+        ),
+        (
+            {"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": None}},
+            Tokens(9, 0, 0, 2, tells_cached=True),
+        ),
+        (
+            {"input_tokens": 1, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3, "output_tokens": 2},
+            Tokens(9, 5, 3, 2, tells_cached=True),
+        ),
+        ({"input": 1, "cacheRead": 5, "cacheWrite": 3, "output": 2, "cost": {}}, Tokens(9, 5, 3, 2, tells_cached=True)),
+    ],
+)
+def test_counts_are_understood_in_the_words_of_every_provider(usage, tokens):
+    assert counted(usage) == tokens
+
+
+def test_what_is_outside_is_known_or_counted_but_never_too_much():
+    assert outside(None, 10, 270) == 270
+    assert outside(Tokens(50), 10, 270) == 270
+    assert outside(Tokens(1110), 10, 270) == 270 + round(1000 * BYTES_A_TOKEN)
+    assert outside(Tokens(10**9), 10, 270) == 270 + round(UNRECORDED * BYTES_A_TOKEN)
+
+
+def test_a_line_without_anything_in_common_has_no_parent():
+    draft, line = Draft("chat"), Line()
+    draft.begin(line, [b"a"], None, "m")
+    draft.begin(line, [b"b"], None, "m")
+    first, second = draft.recording("one", "some-cli").steps
+    assert (first.branch, second.branch, second.parent, second.at - first.at) == (0, 1, None, 1)
+
+
+def test_a_draft_without_a_call_is_no_recording():
+    assert Draft("chat").recording("one", "some-cli") is None
+
+
+@pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
+def test_tools_that_were_called_can_be_read_in_every_wire_format(dialect):
+    called = Called()
+    called.take("look", {"at": [1], "deep": {"x": 1}, "near": 0.5, "none": None})
+    called.take("look", "no object")
+    (offer,) = offers_in(dialect, written(called.tools(dialect))).tools
+    kinds = {"at": "array", "deep": "object", "near": "number", "none": "string"}
+    assert offer.tool.parameters["properties"] == {name: {"type": kind} for name, kind in kinds.items()}
+
+
+def test_tools_that_are_no_json_are_not_offered():
+    assert offers_in("chat", b"[") is None
