@@ -1,0 +1,306 @@
+// Tables and controls: the sums, waste by cause, the calls, and what stands in for a chart to those who cannot see it.
+"use strict";
+{
+  const ctxpager = (globalThis.ctxpager ??= {});
+  const { make, swatch, PARTS } = ctxpager;
+  const ROWS = 20;
+
+  const isNumber = (text) => /^[−\d$–+]/.test(text);
+
+  function rowOf(cells, first = "th") {
+    return make(
+      "tr",
+      {},
+      ...cells.map((cell, at) => {
+        const text = typeof cell === "string" ? cell : cell.textContent;
+        return make(at ? "td" : first, { scope: at ? null : "row", class: isNumber(text) ? "cx-number" : null }, cell);
+      }),
+    );
+  }
+
+  const headOf = (heads, numbers) =>
+    make(
+      "thead",
+      {},
+      make(
+        "tr",
+        {},
+        ...heads.map((head, at) => make("th", { scope: "col", class: numbers[at] ? "cx-number" : null }, head)),
+      ),
+    );
+
+  const framed = (label, table) =>
+    make("div", { class: "cx-scroll", role: "region", tabindex: "0", "aria-label": label }, table);
+
+  function simple(caption, heads, rows) {
+    const numbers = heads.map(
+      (_, at) =>
+        rows.length > 0 && rows.every((row) => isNumber(typeof row[at] === "string" ? row[at] : row[at].textContent)),
+    );
+    return framed(
+      caption,
+      make(
+        "table",
+        {},
+        make("caption", { class: "cx-hidden" }, caption),
+        headOf(heads, numbers),
+        make("tbody", {}, ...rows.map((row) => rowOf(row))),
+      ),
+    );
+  }
+
+  // A table of any length: a page of rows at a time.
+  class Paged {
+    constructor(caption, source, size = ROWS) {
+      Object.assign(this, { caption, source, size, from: 0 });
+      this.holder = make("div", {});
+      this.where = make("span", { class: "cx-where", role: "status" });
+      const button = (text, label, go) =>
+        make("button", { type: "button", class: "cx-button", "aria-label": label, onclick: () => this.go(go()) }, text);
+      this.buttons = [
+        button("«", "First rows", () => 0),
+        button("‹", "Previous rows", () => this.from - this.size),
+        button("›", "Next rows", () => this.from + this.size),
+        button("»", "Last rows", () => this.last),
+      ];
+      this.bar = make(
+        "div",
+        { class: "cx-bar" },
+        make("div", { class: "cx-group", role: "group", "aria-label": `Rows of: ${caption}` }, ...this.buttons),
+        this.where,
+      );
+      this.element = make("div", {}, this.bar, this.holder);
+    }
+
+    get last() {
+      return Math.floor(Math.max(0, this.count - 1) / this.size) * this.size;
+    }
+
+    go(from) {
+      this.from = from;
+      this.update();
+    }
+
+    update() {
+      const { heads, count, cells } = this.source();
+      this.count = count;
+      this.from = Math.max(0, Math.min(this.from, this.last));
+      const until = Math.min(count, this.from + this.size);
+      this.bar.hidden = count <= this.size;
+      this.where.textContent = `${ctxpager.number(this.from + 1)}–${ctxpager.number(until)} of ${ctxpager.number(count)}`;
+      const ends = [this.from === 0, this.from === 0, until >= count, until >= count];
+      this.buttons.forEach((button, at) => button.toggleAttribute("disabled", ends[at]));
+      const kept = this.holder.firstChild?.scrollLeft ?? 0;
+      const rows = Array.from({ length: until - this.from }, (_, at) => cells(this.from + at));
+      this.holder.replaceChildren(count ? simple(this.caption, heads, rows) : make("p", { class: "cx-note" }, "None."));
+      this.holder.firstChild.scrollLeft = kept;
+    }
+  }
+
+  // The same as a chart shows, as a table; made when it is opened.
+  function alternative(caption, source) {
+    const paged = new Paged(caption, source);
+    const update = () => {
+      if (element.open) paged.update();
+    };
+    const element = make(
+      "details",
+      { class: "cx-details", ontoggle: update },
+      make("summary", {}, caption),
+      paged.element,
+    );
+    return { element, update };
+  }
+
+  function choice(label, options, chosen, act) {
+    const name = ctxpager.unique("choice");
+    const entry = ([value, text]) =>
+      make(
+        "label",
+        { class: "cx-option" },
+        make("input", { type: "radio", name, value, checked: value === chosen, onchange: () => act(value) }),
+        make("span", {}, text),
+      );
+    return { element: make("fieldset", { class: "cx-choice" }, make("legend", {}, label), ...options.map(entry)) };
+  }
+
+  function picker(label, options, act) {
+    const select = make(
+      "select",
+      { onchange: () => act(select.value) },
+      ...options.map(([value, text]) => make("option", { value }, text)),
+    );
+    return make("label", { class: "cx-picker" }, `${label} `, select);
+  }
+
+  const tile = (name, label, value, note, tone = "") =>
+    make(
+      "div",
+      { class: `cx-tile ${tone}`, "data-sum": name },
+      make("dt", {}, label),
+      make("dd", {}, make("b", {}, value), note ? make("small", {}, note) : null),
+    );
+
+  function money(sums) {
+    const paid = (units, dollars) =>
+      dollars === null
+        ? [`${ctxpager.number(units)}`, "units"]
+        : [ctxpager.dollars(dollars), `${ctxpager.number(units)} units`];
+    const [before, cost] = sums.dollars === null ? [sums.costBefore, sums.cost] : [sums.dollarsBefore, sums.dollars];
+    const saved = before - cost;
+    const how = sums.dollars === null ? ctxpager.number(Math.abs(saved)) : ctxpager.dollars(Math.abs(saved));
+    return [
+      tile("cost", "Cost", ...paid(sums.cost, sums.dollars)),
+      tile("cost_before", "If nothing were done", ...paid(sums.costBefore, sums.dollarsBefore)),
+      tile(
+        "saved",
+        saved < 0 ? "Dearer by" : "Saved, net",
+        how,
+        `${ctxpager.signed(cost - before, before)}`,
+        saved < 0 ? "cx-bad" : saved > 0 ? "cx-good" : "",
+      ),
+    ];
+  }
+
+  function tiles(data) {
+    const { sums } = data;
+    const many = (count, one) => `${ctxpager.number(count)} ${one}${count === 1 ? "" : one.endsWith("h") ? "es" : "s"}`;
+    const failed = data.failed ? `, ${ctxpager.number(data.failed)} failed` : "";
+    const estimated = sums.estimated ? `, ${many(sums.estimated, "call")} estimated` : "";
+    const wrong = sums.corrected ? `, ${ctxpager.number(sums.corrected)} corrected` : "";
+    return make(
+      "dl",
+      { class: "cx-tiles" },
+      ...money(sums),
+      tile(
+        "calls",
+        "Calls",
+        ctxpager.number(sums.calls),
+        `${many(sums.branches, "branch")}, ${many(sums.requests, "request")}${failed}`,
+      ),
+      tile(
+        "client",
+        "Tokens by the client",
+        ctxpager.number(sums.clientTokens),
+        sums.fresh ? `each sent ${(sums.clientTokens / sums.fresh).toFixed(1)} times` : "all prompts together",
+      ),
+      tile(
+        "sent",
+        "Tokens upstream",
+        ctxpager.number(sums.sentTokens),
+        `${ctxpager.signed(sums.sentTokens - sums.clientTokens, sums.clientTokens)}; billed ${ctxpager.number(sums.input)}${estimated}`,
+      ),
+      tile(
+        "tokens_saved",
+        "Tokens saved",
+        ctxpager.number(sums.clientTokens - sums.sentTokens),
+        "first request of each call",
+      ),
+      tile(
+        "hit_rate",
+        "Cache hit rate",
+        ctxpager.share(sums.cached, sums.input),
+        sums.cachedBefore ? `${ctxpager.share(sums.cachedBefore, sums.clientTokens)} if nothing were done` : "",
+      ),
+      tile("pages_in", "Page-ins", ctxpager.number(sums.pagesIn), `and ${many(sums.schemasIn, "schema")}${wrong}`),
+      tile("repacks", "Repacks", ctxpager.number(sums.repacks), `${many(sums.moved, "page")} evicted`),
+    );
+  }
+
+  function waste({ sums }) {
+    const all = sums.clientTokens;
+    const row = (label, before, after) => [
+      label,
+      ctxpager.number(before),
+      ctxpager.share(before, all),
+      ctxpager.number(before - after),
+      ctxpager.number(after),
+      ctxpager.share(after, all),
+    ];
+    const causes = PARTS.filter((part) => part.waste).sort(
+      (one, other) => sums.client[other.name] - sums.client[one.name],
+    );
+    const labelled = (part) => make("span", {}, swatch(part.name, true), part.label);
+    const sum = (side) => causes.reduce((tokens, part) => tokens + sums[side][part.name], 0);
+    return simple(
+      "Waste by cause",
+      ["cause", "client sent", "share", "avoided", "remaining", "share"],
+      [
+        ...causes.map((part) => row(labelled(part), sums.client[part.name], sums.sent[part.name])),
+        row(make("b", {}, "all waste"), sum("client"), sum("sent")),
+      ],
+    );
+  }
+
+  // What paging itself has cost: its price is in the cost above already.
+  function inflicted({ sums }) {
+    const own = sums.inflicted;
+    const row = (label, tokens, units) => [
+      label,
+      ctxpager.number(tokens),
+      ctxpager.number(units),
+      ctxpager.share(units, sums.cost),
+    ];
+    return simple(
+      "Self-inflicted",
+      ["self-inflicted", "tokens", "units", "of the cost"],
+      [
+        row("stubs and the added tool", sums.sent.stubs, own.stubs),
+        row("page-ins: requests made again", own.page_in_tokens, own.page_ins),
+        row("corrected calls: requests made again", own.correction_tokens, own.corrections),
+        row("repacks: prefix read again", sums.rewritten, own.rewritten),
+      ],
+    );
+  }
+
+  function callRows(data) {
+    const since = data.calls[0]?.at ?? 0;
+    const unit = data.inDollars ? "dollars" : "units";
+    const heads = [
+      "call",
+      "branch.call",
+      "after",
+      "model",
+      "client",
+      "upstream",
+      "cached",
+      "output",
+      `cost (${data.inDollars ? "$" : "units"})`,
+      "if nothing",
+      "page-ins",
+      "repack",
+      "tools called",
+    ];
+    const cells = (at) => {
+      const call = data.calls[at];
+      const [cost, before] = data.inDollars ? [call.dollars, call.dollars_before] : [call.cost, call.cost_before];
+      return [
+        String(at + 1),
+        ctxpager.named(call),
+        `${ctxpager.number(call.at - since)} s`,
+        call.model,
+        ctxpager.number(ctxpager.total(call.client)),
+        ctxpager.number(ctxpager.total(call.sent)),
+        ctxpager.share(call.cached, call.input),
+        ctxpager.number(call.output),
+        ctxpager.price(cost, unit),
+        ctxpager.price(before, unit),
+        ctxpager.number(call.pages_in),
+        call.repack ? call.repack.cause : "",
+        call.calls.join(", "),
+      ];
+    };
+    return { heads, count: data.calls.length, cells };
+  }
+
+  function eventRows(data) {
+    const events = [...data.calls.keys()].filter((at) => ctxpager.reasons(data.calls[at]).length);
+    const cells = (row) => {
+      const call = data.calls[events[row]];
+      return [String(events[row] + 1), call.repack ? "repack" : "page-in", ctxpager.reasons(call).join(" ")];
+    };
+    return { heads: ["call", "what", "why"], count: events.length, cells };
+  }
+
+  Object.assign(ctxpager, { Paged, alternative, choice, picker, tiles, waste, inflicted, callRows, eventRows });
+}
