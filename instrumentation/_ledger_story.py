@@ -1,0 +1,146 @@
+"""Tells the story of a session of the log: each answered call as the client sent it, as it went upstream, and why."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from instrumentation import logged
+from instrumentation._ledger_client import Client, clients
+from instrumentation._ledger_facts import Facts, Told, facts, together
+from instrumentation._ledger_money import Bills, Rates, Weighed, inflicted, unpaged, weigh
+from instrumentation._ledger_sent import sent_parts, shortened
+from instrumentation._ledger_upstream import Prompts, watch
+from instrumentation.bill import Prompt
+from instrumentation.calls import meant
+from instrumentation.outgoing import Where
+from instrumentation.story import CallStory, PageStory, Parts, Story
+from pager.dialect import Dialect
+from pager.models import Table as Models
+from pager.store import Store, Stored
+from pager.table import Table
+from pager.tables import Tables
+
+LoadDialect = Callable[[str], Dialect]
+
+
+def story(
+    store: Store, session: str, models: Models, load_dialect: LoadDialect, *, with_content: bool = False
+) -> Story:
+    """The story of a session, as a user names it; with the text of its pages only if that is asked for.
+
+    Raises ConfigError where there is no such session, and StoreCorrupt where its log can't be read.
+    """
+    name = meant(store, session)
+    log = list(store.events(name))
+    found = facts(log)
+    recordings = logged.load(store, name, load_dialect)
+    told = clients(log, recordings, found.answered, load_dialect, with_content=with_content)
+    teller = _Teller(found, models, told, Tables(load_dialect, store.blob), load_dialect)
+    teller.tell(name, log)
+    calls = [teller.calls[where] for where in found.answered]
+    pages = [teller.page(page) for client in told for page in client.told()]
+    return Story(name, found.harness, calls, pages, found.key, found.policy, found.failed)
+
+
+@dataclass(slots=True)
+class _Teller:
+    """Goes through a session call by call."""
+
+    facts: Facts
+    models: Models
+    clients: Sequence[Client]
+    tables: Tables
+    load_dialect: LoadDialect
+    calls: dict[Where, CallStory] = field(default_factory=dict)
+    bills: Bills = field(default_factory=Bills)
+    scales: dict[Where, float] = field(default_factory=dict)
+    prompts: Prompts = field(init=False)
+    of: dict[Where, Client] = field(init=False)
+    order: dict[Where, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prompts = Prompts(self.tables)
+        self.of = {where: client for client in self.clients for where in client.steps}
+        self.order = {where: at for at, where in enumerate(self.facts.answered)}
+
+    def tell(self, name: str, log: Sequence[Stored]) -> None:
+        """Tell of every answered call; page tables are needed only where something was paged."""
+        if any(told.paged for told in self.facts.told.values()):
+            watch(name, log, self.tables, self.load_dialect, self._tell)
+        for where in self.facts.told:
+            if where not in self.calls:
+                self._tell(where, None)
+
+    def _tell(self, where: Where, table: Table | None) -> None:
+        told = self.facts.told[where]
+        if where not in self.order:
+            return
+        client = self.of[where]
+        sent, prompt = client.parts(where), client.call(where).prompt
+        if table is not None and told.paged:
+            prompt = self.prompts.paged(client.dialect, client.call(where), table)
+            sent = self._paged(where, table, prompt.tokens)
+        self.calls[where] = self._call(where, told, sent, prompt)
+        asked = {handle for leg in told.legs for handle in leg.pages}
+        client.pages_of(where.branch).page_in(asked, self.order[where])
+
+    def _paged(self, where: Where, table: Table, total: int) -> Parts:
+        """The parts of a call as it was paged, in a prompt of so many tokens."""
+        client = self.of[where]
+        pages = client.pages_of(where.branch).evicted(table, self.order[where])
+        tools = shortened(client.call(where), table, client.whole(where))
+        return sent_parts(client.parts(where), {**pages, **tools}, total)
+
+    def _call(self, where: Where, told: Told, sent: Parts, prompt: Prompt) -> CallStory:
+        """One call, in the provider's tokens and in money."""
+        answer, received, client = told.answer, told.received, self.of[where]
+        rates = Rates(self.models, received.model, answer.served if answer else "")
+        requests = [prompt]
+        for leg in told.hidden:
+            requests.append(self.prompts.after(client.dialect, requests[-1], leg.said))
+        call = client.call(where)
+        charged = self.bills.charge(received.model, rates.prices, told.at, call.prompt, requests)
+        reported = [*(leg.usage for leg in told.hidden), answer.usage if answer else None]
+        trust = self.bills.trust(received.model)
+        weighed = weigh(client.parts(where), sent, charged, reported, told.estimate, call.step.output, trust)
+        self.bills.learn(received.model, charged[1][0], reported[0])
+        self.scales[where] = weighed.scale
+        return self._priced(where, told, rates, weighed, estimated=not all(reported))
+
+    def _priced(self, where: Where, told: Told, rates: Rates, weighed: Weighed, *, estimated: bool) -> CallStory:
+        repack, requests = together(told.repacks), weighed.requests
+        cost, before = sum(rates.units(one) for one in requests), unpaged(weighed, rates)
+        client = self.of[where]
+        return CallStory(
+            *where,
+            at=told.at,
+            model=told.received.model,
+            client=weighed.client,
+            sent=weighed.sent,
+            input=sum(one.input for one in requests),
+            cached=sum(one.cached for one in requests),
+            written=sum(one.written for one in requests),
+            output=sum(one.output for one in requests),
+            estimated=estimated,
+            requests=len(requests),
+            cost=cost,
+            cost_before=before,
+            dollars=rates.in_dollars(cost),
+            dollars_before=rates.in_dollars(before),
+            pages_in=sum(len(leg.pages) for leg in told.legs),
+            schemas_in=sum(len(leg.schemas) for leg in told.legs),
+            corrected=sum(len(leg.invalid) + leg.imitated for leg in told.legs),
+            working=round(weighed.scale * client.working(where)),
+            repack=repack,
+            calls=tuple(told.calls),
+            cached_before=weighed.cached_before,
+            new=round(weighed.scale * client.new(where)),
+            inflicted=inflicted(weighed, told.hidden, repack, rates),
+        )
+
+    def page(self, page: PageStory) -> PageStory:
+        """A page in the provider's tokens, as it counted them at the first call that has it."""
+        first = next(at for at, letter in enumerate(page.states) if letter != ".")
+        scale = self.scales[self.facts.answered[first]]
+        return msgspec.structs.replace(page, tokens=round(scale * page.tokens))

@@ -1,0 +1,271 @@
+"""Reports on stories, written for people and for programs."""
+
+import csv
+import io
+import json
+from hashlib import sha256
+
+import pytest
+
+from instrumentation import report, report_words
+from instrumentation.ledger import ledger
+from instrumentation.report import Report, Wanted, gather, seconds, since
+from instrumentation.story import CallStory, Inflicted, PageStory, Parts, Repack, Story
+from pager.dialects import load
+from pager.errors import ConfigError, StoreCorrupt
+from pager.events import AnswerFinished, BranchOpened, CallReceived, SessionOpened
+from pager.models import in_force
+from pager.store import Batch
+from pager.stores.memory import Store
+
+MODELS = in_force("anthropic", {})
+DAY = 86_400.0
+
+
+def call(number, *, branch=0, dollars=None, **more):
+    """A call that is paged from its third on."""
+    client = Parts(resent=100, unused_schemas=50, user=10, stale=840 * number)
+    paged = number > 2
+    sent = Parts(resent=100, unused_schemas=50, user=10, stubs=60) if paged else client
+    cost = float(sent.total)
+    per = {"dollars": cost * dollars, "dollars_before": client.total * dollars} if dollars else {}
+    values = {
+        "cached": 100,
+        "output": 5,
+        "cost": cost,
+        "cost_before": float(client.total),
+        "new": 40,
+        "working": 7,
+        **per,
+    }
+    inflicted = Inflicted(stubs=6.0) if paged else Inflicted()
+    values = {"inflicted": inflicted, "cached_before": 100, "input": sent.total, **values, **more}
+    return CallStory(branch, number, 1, number * DAY / 2, "some-model", client, sent, **values)
+
+
+REPACK = Repack("policy", "1 of 1 pages can go", 1, 840, 30, 34.5, warm=True)
+
+
+def a_story(name="s_1", calls=4, **more):
+    told = [call(number, repack=REPACK if number == 3 else None, **more) for number in range(1, calls + 1)]
+    pages = [
+        PageStory("pg_1", 0, "result", "read", 840, "rsee"[:calls]),
+        PageStory("pg_2", 0, "result", "read", 9, "r..."),
+    ]
+    return Story(name, "pi/0.73", told, pages, "the-key", "fifo_age", 2)
+
+
+def reported(*stories, by="session", overview=False, unread=()):
+    return Report(stories, ledger(stories, by), overview, unread)
+
+
+def lines(found, **more):
+    return [" ".join(line.split()) for line in report_words.as_text(found, **more).splitlines()]
+
+
+def test_an_overview_of_a_session_has_parts_money_and_what_happened():
+    told = lines(reported(a_story(), by="call", overview=True))
+    assert told[0] == "session s_1 (the-key), pi/0.73, some-model"
+    assert told[1] == "calls 4 answered, in 1 branch"
+    assert told[2] == "client ▃▅▇█ up to 3,520 tokens"
+    assert told[3] == "sent ▃▅▁▁ up to 1,840 tokens"
+    assert told[4] == "cost ▅█▁▁ up to 1,840"
+    assert "results past their use * 8,400 92.9 % 5,880 2,520 27.9 %" in told
+    assert "put in by paging 0 0.0 % 120 1.3 %" in told
+    assert "all 9,040 100.0 % 5,880 3,280 36.3 %" in told
+    assert "* waste 9,000 99.6 % 5,880 3,120 34.5 %" in told
+    assert "without paging 9,040 100.0 %" in told
+    assert "avoided -5,772 -63.8 %" in told
+    assert "inflicted: stubs 12 0.1 %" in told
+    assert "paid 3,280 36.3 %" in told
+    assert "12.2 % of prompts cached, 4.4 % if nothing had been paged; each token was sent 56.5 times" in told[-7]
+    assert "0 pages and 0 tools asked for, 0 calls corrected, 1 repack, 2 failed attempts" in told
+    assert told[-1] == "0:3 2,680 220 220 2,680 0 0 policy: 1 pages, price 34; 1 of 1 pages can go"
+
+
+def test_groups_have_a_line_each_and_one_for_all_of_them():
+    told = lines(reported(a_story(), a_story("s_2", calls=1), by="session"))
+    assert told[0] == "session calls client upstream avoided inflicted waste cached unpaged cost saved prompts"
+    assert told[2] == "s_1 4 9,040 3,280 5,880 120 95.1 % 12.2 % 4.4 % 3,280 63.7 % ▅█▁▁"
+    assert told[3].startswith("s_2 1 1,000 1,000 0 0 99.0 % 10.0 % 10.0 % 1,000 0.0 % ")
+    assert told[4].startswith("total 5 10.0k 4,280 5,880 120 ")
+    one = lines(reported(a_story(), by="harness"))
+    assert one[2].startswith("pi/0.73 4 ")
+    assert not any(line.startswith("total") for line in one)
+
+
+def test_dollars_are_shown_where_prices_are_known_and_what_is_missing_is_said():
+    told = lines(reported(a_story(dollars=0.001), a_story("s_2")))
+    assert told[0].endswith("cost saved $ $ saved prompts")
+    assert " 3.28 5.76 " in told[2]
+    assert "of 4 calls the model's price is not known: they are in no sum of dollars" in told
+    assert "without paging 18,080 100.0 % 9.04" in told
+    small = lines(reported(a_story(dollars=1e-6)))
+    assert "paid 3,280 36.3 % 0.0033" in small
+
+
+def test_what_is_estimated_or_can_not_be_read_is_said():
+    told = lines(reported(a_story(estimated=True), unread=["s_9: it is damaged"]))
+    assert "of 4 calls the provider reported no tokens: theirs are estimated" in told
+    assert told[-1] == "can't be read: s_9: it is damaged"
+
+
+def test_requests_that_were_sent_again_have_their_line():
+    again = a_story(inflicted=Inflicted(page_ins=9.0, corrections=3.0, page_in_tokens=70, correction_tokens=30))
+    told = lines(reported(again))
+    assert "sent once more, for page-ins and corrections 400 4.4 %" in told
+    assert "inflicted: page-ins 36 0.4 %" in told
+    assert "inflicted: corrections 12 0.1 %" in told
+
+
+def test_a_session_in_which_nothing_happened_lists_no_calls():
+    told = lines(reported(a_story(calls=2), by="call", overview=True))
+    assert told[-1] == "costs are in units of one uncached input token of the call's model"
+
+
+def test_an_empty_prompt_breaks_nothing():
+    empty = Story("s_1", "", [CallStory(0, 1, 1, 0.0, "m", Parts(), Parts())])
+    told = lines(reported(empty, by="call", overview=True))
+    assert told[0] == "session s_1, unknown harness, m"
+    assert report_words.values(ledger([empty]).total)["amplification"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("series", "top", "expected"),
+    [([0, 1, 2, 4], 0, "▁▃▅█"), ([1, 1], 8, "▂▂"), ([], 0, ""), ([0, 0], 0, "▁▁"), (list(range(400)), 0, None)],
+)
+def test_a_sparkline_shows_how_a_series_goes(series, top, expected):
+    shown = report_words.spark(series, 72, top)
+    assert shown == expected if expected is not None else (len(shown), shown[0], shown[-1]) == (72, "▁", "█")
+
+
+def test_text_for_a_terminal_has_its_width_and_color():
+    assert max(map(len, report_words.as_text(reported(a_story()), 60).splitlines())) <= 60
+    assert "\x1b[" in report_words.as_text(reported(a_story()), color=True)
+    assert "\x1b[" not in report_words.as_text(reported(a_story()))
+
+
+# ---------------------------------------------------------------- for programs
+
+
+def test_plain_values_have_the_ledger_and_the_story():
+    plain = json.loads(report_words.written(reported(a_story(), by="call", overview=True), "json"))
+    assert (plain["by"], plain["failed"], plain["unread"], len(plain["rows"])) == ("call", 2, [], 4)
+    total = plain["total"]
+    assert total["client"] == total["upstream"] + total["avoided"] - total["inflicted"] == 9_040
+    assert (total["client_stale"], total["sent_stale"], total["cost_stubs"]) == (8_400, 2_520, 12.0)
+    assert plain["story"]["calls"][2]["repack"]["cause"] == "policy"
+    assert plain["story"]["pages"][0]["states"] == "rsee"
+    assert "story" not in json.loads(report_words.written(reported(a_story()), "json"))
+
+
+def test_a_table_for_programs_has_one_row_a_group():
+    rows = list(csv.DictReader(io.StringIO(report_words.written(reported(a_story(), by="day"), "csv"))))
+    assert [(row["name"], row["calls"]) for row in rows] == [
+        ("1970-01-01", "1"),
+        ("1970-01-02", "2"),
+        ("1970-01-03", "1"),
+    ]
+    assert sum(int(row["client"]) for row in rows) == 9_040
+    assert None not in rows[0]
+
+
+def test_a_page_for_browsers_shows_one_session():
+    shown = report_words.written(reported(a_story()), "html")
+    assert shown.lstrip().lower().startswith("<!doctype html>")
+    with pytest.raises(ConfigError, match=r"shows one session; name one of 2, such as s_1, s_2"):
+        report_words.written(reported(a_story(), a_story("s_2")), "html")
+
+
+def test_text_of_pages_is_in_a_page_for_browsers_only_if_asked_for():
+    page = PageStory("pg_1", 0, "result", "read", 840, "rsee", "src/secret.py", "the secret itself")
+    told = Story("s_1", "pi", a_story().calls, [page])
+    for with_content in (True, False):
+        shown = report_words.written(reported(told), "html", with_content=with_content)
+        assert ("the secret itself" in shown, "src/secret.py" in shown) == (with_content, with_content)
+    for form in ("text", "csv"):
+        assert "secret" not in report_words.written(reported(told), form, with_content=True)
+
+
+# ---------------------------------------------------------------- what is reported on
+
+
+def test_spans_of_time_are_days_unless_they_say_otherwise():
+    assert [seconds(text) for text in ("7d", "24h", "30m", "2", "0.5", " 1d ")] == [
+        7 * DAY,
+        DAY,
+        1_800.0,
+        2 * DAY,
+        DAY / 2,
+        DAY,
+    ]
+    for wrong in ("", "x", "-1", "7w", "1e9", "d"):
+        with pytest.raises(ConfigError, match=r"must be a span of time, such as 7d"):
+            seconds(wrong)
+
+
+def test_a_story_from_a_time_on_has_its_later_calls_and_their_pages():
+    whole = a_story()
+    assert since(whole, 0.0) is whole
+    later = since(whole, 1.5 * DAY)
+    assert [one.call for one in later.calls] == [3, 4]
+    assert [(page.name, page.states) for page in later.pages] == [("pg_1", "ee")]
+
+
+def logged(store, name, at, *, damaged=False):
+    """A session of one call of an unreadable body, answered at some time."""
+    skeleton = f"no json: {name}".encode()
+    digest = sha256(skeleton).digest()
+    frame = f"{digest.hex()}||".encode()
+    body = sha256(frame).hexdigest()
+    where = (0, 1, 1, "chat", "/v1/chat/completions", "m")
+    received = CallReceived(*where, stream=False, body=body, size=len(skeleton), skeleton=digest.hex(), cuts=[])
+    answer = AnswerFinished(0, 1, 1, 200, "stop", "", 0, 1.0, 2.0)
+    opened = SessionOpened("local", name, "x-session-id", "pi")
+    events = [opened, BranchOpened(0, "root", "chat"), received, answer]
+    store.append(Batch(name, at, events, {} if damaged else {digest: skeleton}))
+
+
+def test_sessions_with_calls_since_a_time_are_reported_on():
+    store = Store()
+    for at in range(1, 6):
+        logged(store, f"s_{at}", at * DAY)
+    names = [one.session for one in gather(store, Wanted(), MODELS, load).stories]
+    assert names == ["s_1", "s_2", "s_3", "s_4", "s_5"]
+    found = gather(store, Wanted(since=2.5 * DAY, by="day"), MODELS, load)
+    assert [row.name for row in found.ledger.rows] == ["1970-01-04", "1970-01-05", "1970-01-06"]
+    assert not found.overview
+    with pytest.raises(ConfigError, match=r"there is no answered call to report on$"):
+        gather(store, Wanted(since=9 * DAY), MODELS, load)
+
+
+def test_many_answers_are_looked_through_for_those_since_a_time():
+    store = Store()
+    for at in range(report.FIRST_LOOK + 5):
+        store.append(Batch("s_1", DAY + at, [AnswerFinished(0, at, 1, 200, "stop", "", 0, 1.0, 2.0)]))
+    assert len(report._answers(store, DAY)) == report.FIRST_LOOK + 5
+    assert len(report._answers(store, DAY + 5)) == report.FIRST_LOOK
+
+
+def test_a_named_session_is_told_call_by_call_unless_it_is_summed_up():
+    store = Store()
+    logged(store, "s_1", DAY)
+    one = gather(store, Wanted("s_1"), MODELS, load)
+    assert (one.overview, one.ledger.by) == (True, "call")
+    by_model = gather(store, Wanted("s_1", by="model"), MODELS, load)
+    assert (by_model.overview, by_model.ledger.rows[0].name) == (False, "m")
+
+
+def test_a_damaged_session_spoils_only_its_own_report():
+    store = Store()
+    logged(store, "s_1", DAY)
+    logged(store, "s_2", DAY, damaged=True)
+    found = gather(store, Wanted(), MODELS, load)
+    assert [one.session for one in found.stories] == ["s_1"]
+    assert found.unread[0].startswith("s_2: ")
+    with pytest.raises(StoreCorrupt):
+        gather(store, Wanted("s_2"), MODELS, load)
+    alone = Store()
+    logged(alone, "s_2", DAY, damaged=True)
+    with pytest.raises(ConfigError, match="1 sessions can't be read, run `ctxpager check`"):
+        gather(alone, Wanted(), MODELS, load)
