@@ -57,6 +57,11 @@ def _distinct(keys: Mapping[str, str]) -> Mapping[str, str]:
     return keys
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens on this address."""
+    return host in {"127.0.0.1", "::1", "localhost"}
+
+
 def _default_data_dir() -> Path:
     return Path(user_data_dir("ctxpager"))
 
@@ -71,6 +76,7 @@ Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False), Words("se
 Share = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Header = Annotated[str, Field(pattern=_HEADER), AfterValidator(str.lower)]
 Variable = Annotated[str, Field(pattern=_VARIABLE)]
+HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$"), AfterValidator(str.lower)]
 TenantKeys = Annotated[Mapping[Name, Variable], AfterValidator(_distinct)]
 
 
@@ -199,6 +205,26 @@ class Experiment(_Part):
     )
 
 
+class Dashboard(_Part):
+    """The page that shows sessions in a browser, at the proxy's own address."""
+
+    show: Annotated[Literal["loopback", "always", "off"], Words('"loopback", "always" or "off"')] = Field(
+        default="loopback",
+        description="Where the dashboard is shown. loopback: only where the proxy listens on a loopback address, as it "
+        "shows whoever opens it all sessions of all tenants. always shows it on any address, without what pages hold. "
+        "Where it is not shown, its paths go upstream like any other.",
+    )
+    hosts: Annotated[tuple[HostName, ...], Words('a list of host names, such as ["proxy.example"]')] = Field(
+        default=(),
+        description="Names by which browsers may open it, beside IP addresses, localhost and `host`. Empty: any other "
+        "name may be that of a stranger's page which leads the browser here.",
+    )
+
+    def is_shown(self, host: str) -> bool:
+        """Whether it is shown by a proxy that listens on this address."""
+        return self.show == "always" or (self.show == "loopback" and is_loopback(host))
+
+
 class Settings(_Part):
     """Everything that can be set."""
 
@@ -263,6 +289,7 @@ class Settings(_Part):
     paging: Paging = Field(default_factory=Paging)
     tools: Tools = Field(default_factory=Tools)
     experiment: Experiment = Field(default_factory=Experiment)
+    dashboard: Dashboard = Field(default_factory=Dashboard)
     models: Annotated[Mapping[Name, Mapping[str, object]], Words("a table for each model name")] = Field(
         default_factory=dict,
         description="What to believe of a model instead of the shipped table: its window, output limit and prices, by "

@@ -1,6 +1,7 @@
 """The ASGI application: which route a request takes."""
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import orjson
 
@@ -8,6 +9,7 @@ from pager.dialect import Dialect
 from pager.server.bodies import Receive
 from pager.server.driver import Driver
 from pager.server.journal import Journal
+from pager.server.metrics import Metrics, Standing
 from pager.server.relay import Scope, Send
 from pager.server.upstream import Upstream
 
@@ -15,11 +17,25 @@ NO_WEBSOCKET = "this endpoint speaks HTTP only: send a POST; an answer can be st
 COUNTED = {"/messages/count_tokens": "messages", "/responses/input_tokens": "responses"}
 """Paths that ask for the tokens of a prompt, and in which wire format it is."""
 
+READING = frozenset({"GET", "HEAD"})
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Dashboard(Protocol):
+    """What shows sessions to a browser, until it is closed."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
+        """Answer one request."""
+
+    async def close(self) -> None:
+        """Answer no more."""
+
 
 class App:
-    """Routes: one POST path per dialect is driven and logged, ``/healthz`` is ours, everything else is passed on.
+    """Routes: one POST path per dialect is driven and logged, some are ours, everything else is passed on.
 
-    A prompt that is only to be counted is passed on as it would be sent.
+    Ours are ``/healthz``, ``/metrics`` and, where there is one, the dashboard's. A prompt that is only to be counted is
+    passed on as it would be sent.
     """
 
     def __init__(
@@ -30,7 +46,11 @@ class App:
         journal: Journal | None,
         on_start: Callable[[], None],
         on_stop: Callable[[], Awaitable[None]],
+        counted: Metrics | None = None,
+        dashboard: Dashboard | None = None,
     ) -> None:
+        self._counted = counted or Metrics()
+        self._dashboard = dashboard
         self._driver = driver
         self._routes = {dialect.path: dialect for dialect in dialects}
         self._by_name = {dialect.name: dialect for dialect in dialects}
@@ -49,12 +69,22 @@ class App:
             return await self._driver.call(dialect, scope, receive, send)
         if scope["method"] == "POST" and (counted := COUNTED.get(path.removeprefix("/v1"))):
             return await self._driver.count(self._by_name[counted], scope, receive, send)
-        if path == "/healthz":
-            return await self._health(send)
+        if (own := self._own(path, scope["method"])) is not None:
+            return await own(scope, receive, send)
         if _wants_websocket(scope):
             headers = [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
             return await _json(send, 426, {"error": {"message": NO_WEBSOCKET, "type": "upgrade_required"}}, headers)
         return await self._driver.forward(self._owner(scope), scope, receive, send)
+
+    def _own(self, path: str, method: str) -> Asgi | None:
+        """What of ours answers this path, if anything."""
+        if path == "/healthz":
+            return self._health
+        if method not in READING:
+            return None
+        if path == "/metrics":
+            return self._metrics
+        return self._dashboard if method == "GET" and (path == "/" or path.startswith("/ui/")) else None
 
     def _owner(self, scope: Scope) -> Dialect:
         """Whose provider a path that is no call belongs to: Anthropic's by its path or headers, else OpenAI's."""
@@ -64,7 +94,7 @@ class App:
         responses = path.startswith(("/responses", "/conversations"))
         return self._by_name["messages" if anthropic else "responses" if responses else "chat"]
 
-    async def _health(self, send: Send) -> None:
+    async def _health(self, _: Scope, __: Receive, send: Send) -> None:
         journal, driver = self._journal, self._driver
         facts = {
             "status": "ok" if journal and journal.healthy else "degraded",
@@ -78,6 +108,15 @@ class App:
             },
         }
         await _json(send, 200, facts)
+
+    async def _metrics(self, scope: Scope, _: Receive, send: Send) -> None:
+        """What was counted, for Prometheus."""
+        journal, failed = self._journal, self._driver.failed_steps
+        standing = Standing(failed)
+        if journal is not None:
+            standing = Standing(failed, journal.failures, journal.healthy, journal.queue, journal.hot_sessions)
+        accept = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"accept"), "")
+        await _answer(send, 200, *self._counted.text(standing, accept))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -99,7 +138,12 @@ def _wants_websocket(scope: Scope) -> bool:
 
 
 async def _json(send: Send, status: int, value: object, headers: list[tuple[bytes, bytes]] | None = None) -> None:
-    body = orjson.dumps(value)
-    facts = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await _answer(send, status, "application/json", orjson.dumps(value), headers)
+
+
+async def _answer(
+    send: Send, status: int, content_type: str, body: bytes, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    facts = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": facts + (headers or [])})
     await send({"type": "http.response.body", "body": body, "more_body": False})

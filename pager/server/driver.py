@@ -28,6 +28,7 @@ from pager.server.estimates import Estimates
 from pager.server.journal import Journal
 from pager.server.legs import Legs, Wiring
 from pager.server.memory import Memory
+from pager.server.metrics import Meter
 from pager.server.paging import Pager
 from pager.server.relay import (
     STOPPED,
@@ -43,7 +44,7 @@ from pager.server.relay import (
     streamed,
 )
 from pager.server.upstream import Upstream
-from pager.settings import Settings
+from pager.settings import Settings, is_loopback
 from pager.stubs import HANDLE
 
 WORTH_COUNTING = 0.5  # the share of the window from which on a prompt is counted before it goes out
@@ -89,7 +90,9 @@ class Driver:
         tenants: Mapping[str, str],
         pager: Pager | None = None,
         fail_open: FailOpen | None = None,
+        meter: Meter | None = None,
     ) -> None:
+        self._meter = meter or Meter()
         self._settings = settings
         self._relay = Relay(upstream)
         self._upstream = upstream
@@ -99,7 +102,7 @@ class Driver:
         self._tenants = tenants
         self._memory = Memory()
         self._limit = settings.max_body_mib * 2**20
-        self._loopback = settings.host in {"127.0.0.1", "::1", "localhost"}
+        self._loopback = is_loopback(settings.host)
         self._tasks: set[asyncio.Task[Any]] = set()
         self.estimates = Estimates()
         self.calls = 0
@@ -110,6 +113,11 @@ class Driver:
         """How often a call went on without something that we should have done."""
         return self._unread + self._fail_open.count + (self._pager.bypassed if self._pager else 0)
 
+    @property
+    def failed_steps(self) -> int:
+        """How many steps of ours failed."""
+        return self._fail_open.count
+
     async def call(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """One call on an LLM route."""
         exchange = Exchange(keep=self._journal is not None)
@@ -117,7 +125,7 @@ class Driver:
         if asked is None:
             return
         self.calls += 1
-        with self._memory as memory:
+        with self._memory as memory, self._meter.call(dialect.name, len(asked.body), exchange):
             memory.passed(len(asked.body))
             entry = await self._or_none(self._receive(dialect, asked, scope["path"]), self._missed)
             await self._exchange(dialect, scope, receive, send, asked.body, entry, exchange)
@@ -185,7 +193,8 @@ class Driver:
     ) -> None:
         """Send the call on and relay the answer; whatever becomes of it is logged."""
         if entry is None:
-            await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange)
+            self._meter.bypassed("not_logged")
+            exchange.judge(await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange))
             return
         counting = self._task(self.estimates.count(entry))
         legs = await self._or_none(self._prepare(entry, body, scope, send, counting), partial(self._open, entry))
@@ -265,6 +274,7 @@ class Driver:
         if legs is not None and not legs.failed:
             outcome = replace(outcome, sent=legs.sent, sent_size=legs.sent_size, legs=legs.rounds)
         answer, failure = _judged(entry.incoming.dialect, exchange, outcome.body, failure)
+        exchange.judge(failure)
         if failure is not None:
             self._journal.failure(entry, failure.phase, failure.error, outcome)
             return

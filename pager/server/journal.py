@@ -9,7 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
@@ -35,6 +35,7 @@ from pager.server.entries import (
     moved_on,
     tool_called,
 )
+from pager.server.metrics import FailOpen, Meter
 from pager.server.paging import Call, Paged, Pager, bypassed
 from pager.store import Batch, Store, moved_head
 from pager.table import Items
@@ -48,10 +49,6 @@ SESSIONS_LOADED = 2  # candidates read from the store when a call names none: by
 log = logging.getLogger("ctxpager.log")
 
 
-FailOpen = Callable[[Callable[[Exception], None]], AbstractContextManager[None]]
-"""Goes on without a step of ours that fails, once what failed is noted."""
-
-
 class Journal:
     """The log as the server uses it."""
 
@@ -62,8 +59,10 @@ class Journal:
         hot_sessions: int,
         pager: Pager | None = None,
         fail_open: FailOpen | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._store = store
+        self._meter = meter or Meter()
         self._pager = pager
         self._fail_open = fail_open or (lambda _: nullcontext())
         self._tables = Tables(load_dialect, store.blob)
@@ -86,6 +85,11 @@ class Journal:
         """How many sessions are in memory."""
         return len(self._registry)
 
+    @property
+    def queue(self) -> int:
+        """How many writes are waiting."""
+        return len(self._pending) + len(self._backlog)
+
     async def receive(self, incoming: Incoming) -> Entry:
         """Place a call and log it; when this returns, the call is durable."""
         messages, fresh = self._seen.read(incoming.dialect, incoming.request)
@@ -105,6 +109,7 @@ class Journal:
                     raise
             else:
                 break
+        self._happened(entry, batch.events)
         self._write_backlog()
         return entry
 
@@ -126,6 +131,7 @@ class Journal:
         blobs = {sha256(outcome.body).digest(): outcome.body}
         events: list[Event] = [answer_finished(entry, answer, outcome, estimate)]
         events += [tool_called(entry, use, blobs) for use in answer.calls]
+        self._happened(entry, events)
         marks = marks_of_answer(entry, answer)
         session = entry.session
         self._append_later(Batch(session.id, outcome.at, events, blobs, session.tenant, marks, urgent=False))
@@ -140,6 +146,7 @@ class Journal:
         """Log what was decided of a call after it was received; when this returns, it is durable."""
         if self._registry.replaced(entry.session):  # read again from the log while this call was under way
             self._registry.drop(entry.session.id)
+        self._happened(entry, events)
         moves = b"".join(encode(event) for event in events)
         session = entry.session
         session.head = moved_head(session.head, moves)
@@ -147,7 +154,11 @@ class Journal:
 
     def later(self, entry: Entry, at: float, events: Sequence[Event]) -> None:
         """Log what nobody waits for."""
+        self._happened(entry, events)
         self._append_later(Batch(entry.session.id, at, events, tenant=entry.session.tenant, urgent=False))
+
+    def _happened(self, entry: Entry, events: Sequence[Event]) -> None:
+        self._meter.happened(entry.incoming.request.model, events)
 
     async def peek(self, incoming: Incoming) -> Paged | None:
         """How a request would be paged if it were a call now; nothing is logged, and nothing changes."""

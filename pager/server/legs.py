@@ -121,7 +121,7 @@ class Legs:
         while more:
             exchange.begin_leg()
             begun = perf_counter()
-            sending = self._request()
+            sending = self._request(exchange)
             response = await self._beating(sending.__aenter__()) if self._started else await sending.__aenter__()
             try:
                 more = await self._take(exchange, response, begun)
@@ -129,7 +129,7 @@ class Legs:
                 await sending.__aexit__(None, None, None)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _request(self) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def _request(self, exchange: Exchange) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         scope, upstream = self._scope, self._wiring.upstream
         url = address(upstream, self._dialect, scope)
         own = [] if self._splice is None else [b"accept-encoding"]  # an answer that we read must not be compressed
@@ -139,6 +139,7 @@ class Legs:
         if self._splice is not None:
             headers.append((b"accept-encoding", b"identity"))
         body = self._client if self._unmodified else self._outgoing.body()
+        exchange.going_out(len(body))
         return upstream.send(scope["method"], url, headers, body, self._dialect.name)
 
     async def _take(self, exchange: Exchange, response: aiohttp.ClientResponse, begun: float) -> bool:

@@ -25,7 +25,9 @@ log = logging.getLogger("ctxpager")
 class Exchange:
     """One attempt as it goes: what came back so far, and when; the bytes only where they are kept for the log.
 
-    ``begun`` once the client has been sent anything.
+    ``begun`` once the client has been sent anything. ``read`` is when the request was here in full, ``went_out`` when
+    it went on; ``sent`` are the bytes of all that went out for it. ``phase`` is how far it came if it failed, else
+    empty.
     """
 
     keep: bool
@@ -35,6 +37,19 @@ class Exchange:
     chunks: list[bytes] = field(default_factory=list)
     first_byte: float = 0.0
     begun: bool = False
+    read: float = 0.0
+    went_out: float = 0.0
+    sent: int = 0
+    phase: str = "proxy"
+
+    def going_out(self, size: int) -> None:
+        """A request of so many bytes goes upstream now."""
+        self.went_out = self.went_out or perf_counter()
+        self.sent += size
+
+    def judge(self, failure: "Failure | None") -> None:
+        """Note what became of it."""
+        self.phase = failure.phase if failure is not None else "status" if self.status >= 400 else ""
 
     def begin_leg(self) -> None:
         """A request goes out; what is kept is of the last one for an answer."""
@@ -127,6 +142,7 @@ class Relay:
         headers = passed_on(scope["headers"])
         if body is not None and not isinstance(body, bytes):  # aiohttp sets the length of bytes by itself
             headers += [(name, value) for name, value in scope["headers"] if name == b"content-length"]
+        exchange.going_out(len(body) if isinstance(body, bytes) else 0)
         async with self._upstream.send(scope["method"], url, headers, body, dialect.name) as response:
             if response.status not in STATUSES:
                 raise aiohttp.ClientPayloadError(f"it answered with the status {response.status}")

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import uvicorn
@@ -13,10 +13,11 @@ from pager.arms import UNCHANGED, Arms, Rule
 from pager.errors import ConfigError, PolicyError, StoreError
 from pager.models import in_force
 from pager.plugins import load_policy
-from pager.server.app import App
+from pager.server.app import App, Dashboard
 from pager.server.driver import Driver, FailOpen
 from pager.server.journal import Journal
 from pager.server.learning import Learner, command, may_learn, recall
+from pager.server.metrics import Meter, Metrics
 from pager.server.paging import Pager
 from pager.server.upstream import Upstream
 from pager.settings import Settings
@@ -26,17 +27,23 @@ from pager.tooling import Shortening
 
 GRACE = 10  # seconds that calls under way have to end when the proxy is stopped
 ANSWERS_RECALLED = 500  # newest answers in the log from which the token counts' corrections are learned again
+Showing = Callable[[Store], Dashboard]
+"""Makes the dashboard of a log."""
+
 log = logging.getLogger("ctxpager")
 
 
-def build(settings: Settings, env: Mapping[str, str]) -> App:
-    """The application that these settings describe."""
+def build(settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None) -> App:
+    """The application that these settings describe, with a dashboard if there is one for its log."""
     store = _open(settings)
-    pager, fail_open = _pager(settings), FailOpen()
-    journal = Journal(store, dialects.load, settings.identity.hot_sessions, pager, fail_open) if store else None
+    shown = dashboard(store) if dashboard is not None and store is not None else None
+    pager, fail_open, metrics = _pager(settings), FailOpen(), Metrics()
+    meter = Meter(metrics, fail_open)
+    hot = settings.identity.hot_sessions
+    journal = Journal(store, dialects.load, hot, pager, fail_open, meter) if store else None
     upstream = Upstream(settings.upstream, env)
     tenants = _tenants(settings, env)
-    driver = Driver(settings, upstream, journal, tenants, pager, fail_open)
+    driver = Driver(settings, upstream, journal, tenants, pager, fail_open, meter)
     _recall(settings, driver, pager, store)
     learner = Learner(pager, store, command(settings)) if pager and store and may_learn(settings) else None
 
@@ -48,12 +55,15 @@ def build(settings: Settings, env: Mapping[str, str]) -> App:
         try:
             if learner is not None:
                 await learner.stop()
+            if shown is not None:
+                await shown.close()
             await driver.drain()
         finally:
             if store is not None:
                 await asyncio.to_thread(store.close)
 
-    return App(driver, [dialects.load(name) for name in dialects.names()], upstream, journal, start, stop)
+    spoken = [dialects.load(name) for name in dialects.names()]
+    return App(driver, spoken, upstream, journal, start, stop, metrics, shown)
 
 
 def _pager(settings: Settings) -> Pager | None:
@@ -113,13 +123,13 @@ def _tenants(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
     return {env[variable]: name for name, variable in settings.identity.keys.items()}
 
 
-def run(settings: Settings, env: Mapping[str, str]) -> int:
+def run(settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None) -> int:
     """Serve until stopped; the exit status."""
     logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     logging.getLogger("uvicorn.error").addFilter(_worth_telling)
     config = uvicorn.Config(
-        build(settings, env),
+        build(settings, env, dashboard),
         host=settings.host,
         port=settings.port,
         loop="auto",
@@ -134,7 +144,7 @@ def run(settings: Settings, env: Mapping[str, str]) -> int:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE,
     )
-    server = _Server(config)
+    server = _Server(config, shows=dashboard is not None)
     with suppress(KeyboardInterrupt):
         server.run()
     return 0 if server.started else 1
@@ -150,6 +160,10 @@ def _worth_telling(record: logging.LogRecord) -> bool:
 class _Server(uvicorn.Server):
     """Says where it listens once it does."""
 
+    def __init__(self, config: uvicorn.Config, *, shows: bool) -> None:
+        super().__init__(config)
+        self._shows = shows
+
     async def startup(self, sockets: object = None) -> None:
         try:
             await super().startup(sockets=sockets)  # type: ignore[arg-type]
@@ -159,7 +173,7 @@ class _Server(uvicorn.Server):
             raise
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
-            print(_greeting(self.config.host, port), flush=True)  # noqa: T201
+            print(_greeting(self.config.host, port, shows=self._shows), flush=True)  # noqa: T201
 
     async def shutdown(self, sockets: object = None) -> None:
         under_way = len(self.server_state.tasks)
@@ -168,7 +182,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets=sockets)  # type: ignore[arg-type]
 
 
-def _greeting(host: str, port: int) -> str:
+def _greeting(host: str, port: int, *, shows: bool) -> str:
     name = f"[{host}]" if ":" in host else host
     base = f"http://{name}:{port}"
     return "\n".join(
@@ -176,7 +190,8 @@ def _greeting(host: str, port: int) -> str:
             f"ctxpager listens on {base}",
             f"  OpenAI clients (Chat Completions, Responses):  base URL {base}/v1",
             f"  Anthropic clients (Messages):                  base URL {base}",
-            f"  health:                                        {base}/healthz",
+            f"  health, metrics:                               {base}/healthz, {base}/metrics",
+            *([f"  dashboard:                                     {base}/"] if shows else []),
         ]
     )
 

@@ -48,6 +48,8 @@ VALUES = {
     "tools.shorten": st.sampled_from(["auto", "off"]),
     "tools.defer_above": st.integers(0, 10**9),
     "experiment.arms": st.dictionaries(TEXT, SECONDS, max_size=3),
+    "dashboard.show": st.sampled_from(["loopback", "always", "off"]),
+    "dashboard.hosts": st.lists(st.from_regex(r"[A-Za-z0-9.-]{1,20}", fullmatch=True)),
     "models": st.dictionaries(TEXT, st.dictionaries(st.text(), OVERRIDE | st.lists(OVERRIDE, max_size=3), max_size=3)),
 }
 KINDS = ("file", "environment", "flag")
@@ -81,6 +83,8 @@ OTHER_TEXT = {
     "tools.shorten": "off",
     "tools.defer_above": "5000",
     "experiment.arms": "{ cost_aware = 0.9, keep_all = 0.1 }",
+    "dashboard.show": "always",
+    "dashboard.hosts": '["proxy.example"]',
     "models": '{ "a/b.c" = { window = 10 } }',
 }
 
@@ -290,6 +294,8 @@ WRONG = {
         "{ lru = true }",
         "{ '' = 1 }",
     ],
+    "dashboard.show": ["true", "1", "'on'"],
+    "dashboard.hosts": ["'h'", "[1]", "['a b']", "['']", "['h:1']"],
     "models": ["1", "{ m = 1 }"],
 }
 PRIVATE = {
