@@ -7,14 +7,20 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pager.config import KEYS, Loaded, Settings, load, render
 from pager.errors import ConfigError, PagerError
 from pager.store import Store
 
+if TYPE_CHECKING:
+    from instrumentation.dashboard import Dashboard
+
+ANALYZE = "say what existing logs of agents wasted, and what paging would have saved; needs no proxy"
 EXPLAIN = "say why each page stayed or went at a call, in numbers"
 TOOLS = "say what tools took in prompts, as offered and as sent, and how calls of them went"
 EXPERIMENT = "compare the arms of an experiment by what their sessions cost"
+REPORT = "say what sessions cost, what they would have cost unpaged, and what was wasted"
 REPLAY = "play recorded sessions under policies, and say what each would have cost"
 
 
@@ -50,13 +56,31 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--repair", action="store_true", help="mend what can be mended")
         elif name == "learn":
             command.add_argument("--dry-run", action="store_true", help="only say it, and log nothing")
+    _add_analyze(commands.add_parser("analyze", help=ANALYZE, description=ANALYZE))
     _add_replay(commands.add_parser("replay", help=REPLAY, description=REPLAY))
     _add_explain(commands.add_parser("explain", help=EXPLAIN, description=EXPLAIN))
     _add_experiment(commands.add_parser("experiment", help=EXPERIMENT, description=EXPERIMENT))
     _add_tools(commands.add_parser("tools", help=TOOLS, description=TOOLS))
+    _add_report(commands.add_parser("report", help=REPORT, description=REPORT))
     demo = commands.add_parser("demo", help="play a sample session through the proxy", add_help=False)
     demo.set_defaults(run=_demo)
     return parser
+
+
+def _add_analyze(command: argparse.ArgumentParser) -> None:
+    _add_settings(command, leave_out={"policy"})
+    command.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="logs, or folders; else the usual places")
+    command.add_argument(
+        "--policies", default="cost_aware", metavar="A,B,C", help="the policies to play sessions under"
+    )
+    command.add_argument("--jobs", type=_positive, metavar="N", help="how many processes work at a time")
+    command.add_argument(
+        "--since", default="", metavar="SPAN", help="only sessions with a call in the last 30d, 24h, 30m"
+    )
+    command.add_argument("--min-calls", type=int, default=2, metavar="N", help="leave shorter sessions out")
+    command.add_argument("--no-cache", action="store_true", help="neither use nor keep what was found of files before")
+    command.add_argument("--json", action="store_true", help="print plain values instead of tables")
+    command.set_defaults(run=_analyze)
 
 
 def _add_replay(command: argparse.ArgumentParser) -> None:
@@ -98,6 +122,18 @@ def _add_tools(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--json", action="store_true", help="print plain values instead of columns")
     command.set_defaults(run=_tools)
+
+
+def _add_report(command: argparse.ArgumentParser) -> None:
+    _add_settings(command)
+    command.add_argument("session", nargs="?", default="", metavar="SESSION", help="a session's id, or its beginning")
+    command.add_argument("--since", default="", metavar="SPAN", help="only calls of the last 7d, 24h, 30m or days")
+    by = ("session", "day", "model", "harness", "branch", "call")
+    command.add_argument("--by", choices=by, default="", help="what to sum calls up by")
+    command.add_argument("--format", choices=("text", "json", "csv", "html"), default="text", help="how to write it")
+    command.add_argument("--with-content", action="store_true", help="with the text of pages, in json and html")
+    command.add_argument("-o", "--output", metavar="FILE", help="write it to a file")
+    command.set_defaults(run=_report)
 
 
 class _Version(argparse.Action):
@@ -166,7 +202,15 @@ def _check_names(loaded: Loaded) -> None:
 def _serve(options: argparse.Namespace) -> int:
     from pager.server.serve import run  # the server's imports are not needed by the other commands
 
-    return run(_load(options).settings, os.environ)
+    settings = _load(options).settings
+    return run(settings, os.environ, _shown(settings) if settings.dashboard.is_shown(settings.host) else None)
+
+
+def _shown(settings: Settings) -> "Callable[[Store], Dashboard]":
+    """Makes the dashboard of a log."""
+    from instrumentation.dashboard import Dashboard  # only the proxy shows it
+
+    return lambda store: Dashboard(store, settings)
 
 
 def _config(options: argparse.Namespace) -> int:
@@ -215,6 +259,27 @@ def _learn(options: argparse.Namespace) -> int:
     if is_new:
         print("logged: sessions that begin from now on go by it")  # noqa: T201
     return 0
+
+
+def _analyze(options: argparse.Namespace) -> int:
+    from instrumentation import _analyze_command as command  # not needed by the server
+
+    wanted = command.Wanted(
+        paths=options.paths,
+        policies=options.policies,
+        jobs=options.jobs or os.cpu_count() or 1,
+        since=options.since,
+        shortest=options.min_calls,
+        caches=not options.no_cache,
+        plain=options.json,
+    )
+    try:
+        found, told = command.run(wanted, _load(options).settings, os.environ, sys.stdout, sys.stderr)
+    except KeyboardInterrupt:
+        print("ctxpager: interrupted; files that are done are read no more", file=sys.stderr)  # noqa: T201
+        return 130
+    print(told, end="")  # noqa: T201
+    return 0 if found else 1
 
 
 def _replay(options: argparse.Namespace) -> int:
@@ -289,6 +354,32 @@ def _tools(options: argparse.Namespace) -> int:
     return 0
 
 
+def _report(options: argparse.Namespace) -> int:
+    from shutil import get_terminal_size
+    from time import time
+
+    from instrumentation import report, report_words  # not needed by the server
+    from pager.dialects import load as load_dialect
+    from pager.models import in_force
+
+    settings = _load(options).settings
+    since = time() - report.seconds(options.since) if options.since else 0.0
+    wanted = report.Wanted(options.session, since, options.by, options.with_content)
+    store = _open_log(settings)
+    try:
+        found = report.gather(store, wanted, in_force(settings.prices, settings.models), load_dialect)
+    finally:
+        store.close()
+    shown = sys.stdout.isatty() and not options.output
+    width = get_terminal_size().columns if shown else report_words.WIDTH
+    told = report_words.written(found, options.format, with_content=options.with_content, width=width, color=shown)
+    if options.output:
+        Path(options.output).write_text(told, encoding="utf-8")
+    else:
+        print(told, end="")  # noqa: T201
+    return 0
+
+
 def _experiment(options: argparse.Namespace) -> int:
     from time import time
 
@@ -311,9 +402,16 @@ def _experiment(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
+    from instrumentation import report, report_words
     from pager.demo import main as play
+    from pager.dialects import load as load_dialect
+    from pager.models import in_force
 
-    return play(options.rest)
+    def told(store: Store) -> str:
+        (opened,) = store.recent("SessionOpened", 1)
+        return report_words.as_text(report.gather(store, report.Wanted(opened.session), in_force("", {}), load_dialect))
+
+    return play(options.rest, told)
 
 
 if __name__ == "__main__":

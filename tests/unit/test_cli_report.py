@@ -1,0 +1,152 @@
+"""The command that reports on sessions."""
+
+import asyncio
+import csv
+import io
+import json
+import time
+
+import pytest
+
+from pager import cli
+from pager.arms import Arms, Rule
+from pager.dialects import load
+from pager.model import Answer, Usage
+from pager.models import in_force
+from pager.plugins import load_policy
+from pager.server.journal import Incoming, Journal, Outcome
+from pager.server.paging import Pager
+from pager.stores import open_store
+from pager.tooling import Shortening
+
+CHAT = load("chat")
+SECRET = "the secret words of the file"
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path, monkeypatch):
+    """A folder without anybody's settings; the command line reads the process's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Logs a session of four calls that reads a page and evicts it at the third; gives its id."""
+    (tmp_path / "data").mkdir()
+
+    def write(key="one", days_ago=0.0):
+        store = open_store("sqlite", tmp_path / "data")
+        now = time.time() - 60 - 86_400 * days_ago
+        text = "\n".join(f"{SECRET} {at}" for at in range(60))
+        function = {"name": "read", "arguments": '{"path": "src/secret.py"}'}
+        uses = [{"id": "c1", "type": "function", "function": function}]
+        start = [
+            {"role": "user", "content": "do it"},
+            {"role": "assistant", "content": None, "tool_calls": uses},
+            {"role": "tool", "tool_call_id": "c1", "content": text},
+        ]
+
+        async def play():
+            rule = Rule("fifo_age", load_policy("fifo_age", {"age": 1, "size": 500}))
+            models = in_force("anthropic", {})
+            journal = Journal(store, load, 10, Pager(Arms(rule), models, load, marks=False, tools=Shortening(on=False)))
+            for at in range(4):
+                said = [{"role": "assistant", "content": "I see."}, {"role": "user", "content": "go on"}] * at
+                tools = [{"type": "function", "function": {"name": "read"}}]
+                body = json.dumps({"model": "gpt-5.5", "tools": tools, "messages": [*start, *said]}).encode()
+                headers = {"x-session-id": key, "user-agent": "pi/0.73"}
+                incoming = Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", now + at)
+                entry = await journal.receive(incoming)
+                outgoing = entry.paged.outgoing
+                sent = outgoing.digest(entry.recipe.body) if outgoing.changed else ""
+                usage = Usage(outgoing.size // 3, 0, 0, 7)
+                journal.answer(
+                    entry, Answer(text="I see.", usage=usage), Outcome(200, b"{}", 1, 2, now + at, sent=sent), 0
+                )
+            await journal.drain()
+            return entry.session.id
+
+        try:
+            return asyncio.run(play())
+        finally:
+            store.close()
+
+    return write
+
+
+def run(tmp_path, *arguments):
+    return cli.main(["report", "--data-dir", str(tmp_path / "data"), *arguments])
+
+
+def test_all_sessions_are_summed_up(log, tmp_path, capsys):
+    names = [log(), log("two")]
+    assert run(tmp_path) == 0
+    told = capsys.readouterr().out
+    assert all(name in told for name in (*names, "total"))
+    assert "results past their use" in told
+    assert "\x1b[" not in told
+
+
+def test_a_session_is_told_by_itself(log, tmp_path, capsys):
+    name = log()
+    log("two")
+    assert run(tmp_path, name[:10]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"session  {name} (one), pi/0.73, gpt-5.5\n")
+    assert "policy: 1 pages" in told
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [("session", 2), ("day", 2), ("model", 1), ("harness", 1), ("branch", 2), ("call", 8)],
+)
+def test_calls_are_summed_up_by_whatever_is_asked_for(log, tmp_path, capsys, by, expected):
+    log(days_ago=3)
+    log("two")
+    assert run(tmp_path, "--by", by, "--format", "csv") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert (len(rows), sum(int(row["calls"]) for row in rows)) == (expected, 8)
+
+
+def test_only_calls_of_late_are_counted(log, tmp_path, capsys):
+    log(days_ago=3)
+    late = log("two")
+    for span in ("2d", "47h", "90m", "2.5"):
+        assert run(tmp_path, "--since", span, "--format", "json") == 0
+        assert [row["name"] for row in json.loads(capsys.readouterr().out)["rows"]] == [late]
+    assert run(tmp_path, "--since", "0m") == 2
+    assert "no answered call to report on" in capsys.readouterr().err
+    assert run(tmp_path, "--since", "soon") == 2
+    assert "--since soon: must be a span of time" in capsys.readouterr().err
+
+
+def test_no_format_has_the_text_of_prompts_unless_it_is_asked_for(log, tmp_path, capsys):
+    name = log()
+    for form in ("text", "json", "csv", "html"):
+        assert run(tmp_path, name, "--format", form) == 0
+        told = capsys.readouterr().out
+        assert SECRET not in told
+        assert "secret.py" not in told
+    for form in ("json", "html"):
+        assert run(tmp_path, name, "--format", form, "--with-content") == 0
+        assert SECRET in capsys.readouterr().out
+
+
+def test_a_report_goes_to_a_file(log, tmp_path, capsys):
+    name = log()
+    assert run(tmp_path, name, "--format", "html", "-o", str(tmp_path / "report.html")) == 0
+    assert capsys.readouterr().out == ""
+    assert "<html" in (tmp_path / "report.html").read_text()
+
+
+def test_a_wrong_session_and_a_log_without_any_are_told(log, tmp_path, capsys):
+    log()
+    assert run(tmp_path, "nope") == 2
+    assert "session nope: none of 1 begins like that" in capsys.readouterr().err
+    log("two")
+    assert run(tmp_path, "--format", "html") == 2
+    assert "--format html shows one session" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert cli.main(["report", "--data-dir", str(tmp_path / "empty")]) == 2
+    assert "there is no answered call to report on" in capsys.readouterr().err
