@@ -1,4 +1,4 @@
-"""Plays a sample session through the proxy and prints what was logged."""
+"""Plays a sample session through the proxy and prints what was logged, with a report on it."""
 
 import argparse
 import asyncio
@@ -6,38 +6,47 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from platformdirs import user_cache_dir
 from rich.console import Console
 
 from pager.errors import ConfigError, PagerError
 from pager.scripted import ScriptedModel
+from pager.store import Store
 
 _PATIENCE = 20.0  # seconds in which the proxy must have started, and stopped
 
 
-def main(argv: Sequence[str] = ()) -> int:
-    """Run the demo from the command line; the exit status."""
+Report = Callable[[Store], str]
+"""Tells in words what a log holds."""
+
+
+def main(argv: Sequence[str] = (), report: Report | None = None) -> int:
+    """Run the demo from the command line, ending with a report on its log; the exit status."""
     parser = argparse.ArgumentParser(prog="ctxpager demo", description=__doc__)
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="keep the log in this folder")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="the folder for the log")
     options = parser.parse_args(argv)
     if find_spec("openai") is None:
         raise ConfigError("the demo talks to the proxy with the openai client: pip install 'ctxpager[demo]'")
-    console = Console()
-    if options.data_dir is not None:
-        run(options.data_dir.absolute(), console)
-        return 0
-    with tempfile.TemporaryDirectory(prefix="ctxpager-demo-") as folder:
-        run(Path(folder), console)
-    console.print("(a temporary folder, gone now; --data-dir DIR keeps the log)")
+    folder = _own_folder() if options.data_dir is None else options.data_dir.absolute()
+    run(folder, Console(), report)
     return 0
 
 
-def run(folder: Path, console: Console) -> None:
-    """Play the session with its log in this folder, then print the log."""
+def _own_folder() -> Path:
+    """A folder of the demo's own, without the log of a demo before."""
+    folder = Path(user_cache_dir("ctxpager")) / "demo"
+    for left in folder.glob("ctxpager.sqlite3*"):
+        left.unlink()
+    return folder
+
+
+def run(folder: Path, console: Console, report: Report | None = None) -> None:
+    """Play the session with its log in this folder, then print the log, and the report on it."""
     from pager.demo.report import show  # not needed to play
     from pager.stores import open_store
 
@@ -47,8 +56,12 @@ def run(folder: Path, console: Console) -> None:
     store = open_store("sqlite", folder)
     try:
         show(store, folder, on_disk, console)
+        if report is not None:
+            console.out(f"\n{report(store)}", highlight=False, end="")
     finally:
         store.close()
+    console.print(f"dashboard            ctxpager serve --data-dir {folder}", soft_wrap=True, highlight=False)
+    console.print("                     then open http://127.0.0.1:8787/", highlight=False)
 
 
 async def _session(folder: Path, console: Console) -> str:

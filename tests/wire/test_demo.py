@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
+from pager import cli
 from pager.demo import main, run
 from pager.demo.report import rows
 from pager.demo.session import SCRIPT
@@ -45,8 +46,19 @@ def test_the_demos_log_grows_with_what_is_new(folder):
     assert all(row.answer.usage.output for row in calls)
 
 
-def test_the_demo_leaves_nothing_behind_unless_told_to(capsys):
-    assert main([]) == 0
+def test_the_demo_ends_with_a_report_and_where_the_dashboard_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for _ in range(2):  # the second time without the log of the first
+        assert cli.main(["demo"]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "calls 12 answered, in 1 branch" in said
+        assert "results past their use *" in said
+        assert f"ctxpager serve --data-dir {tmp_path / 'ctxpager' / 'demo'}" in said
+        assert "open http://127.0.0.1:8787/" in said
+
+
+def test_without_somebody_to_report_the_demo_prints_the_log_alone(tmp_path, capsys):
+    assert main(["--data-dir", str(tmp_path / "log")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "the log is in" in said
-    assert "gone now" in said
+    assert "past their use" not in said
