@@ -143,11 +143,13 @@ def play(source: Source, contenders: Sequence[Contender], conditions: Conditions
     dialect = load_dialect(recording.dialect)
     prepared = Prepared(recording, dialect, conditions.grace, conditions.tools)
     before = prepared.bills(models)
-    outcomes = tuple(outcome for one in contenders for outcome in _outcomes(prepared, one, models, before))
+    outcomes = tuple(outcome for one in contenders for outcome in outcomes_of(prepared, one, models, before))
     return Played(recording.name, len(recording.steps), before[-1], outcomes)
 
 
-def _outcomes(prepared: Prepared, contender: Contender, models: Models, before: Sequence[Charged]) -> Iterable[Outcome]:
+def outcomes_of(
+    prepared: Prepared, contender: Contender, models: Models, before: Sequence[Charged]
+) -> Iterable[Outcome]:
     """What becomes of a session under a policy; an oracle may tell several things."""
     if contender.name == UNCHANGED:  # it needs no page table: a session costs what it costs
         return [Outcome(contender.name, before[-1], so_far=tuple(bill.cost for bill in before[1:]))]

@@ -1,0 +1,85 @@
+"""Studies the sessions of one file; it is what each process does."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from instrumentation import importing
+from instrumentation._analyze_session import Session, summed_up
+from instrumentation.comparison import Conditions, Contender
+from instrumentation.importing import Imported, Problems
+from instrumentation.prepared import Prepared
+from pager.dialects import load as load_dialect
+from pager.errors import PagerError
+from pager.models import Table as Models
+from pager.models import in_force
+
+EXAMPLES = 3
+"""Problems of a file that are told in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How sessions are studied; ``key`` tells it from all other ways."""
+
+    key: str
+    contenders: tuple[Contender, ...] = field(default=(), compare=False)
+    conditions: Conditions = field(default_factory=Conditions, compare=False)
+
+
+class Studied(msgspec.Struct, frozen=True):
+    """What is in a file: its format, empty if it is not known, and its sessions; ``size`` are the bytes unpacked.
+
+    ``answers`` are the ids of those of its answers that another log may hold a copy of.
+    """
+
+    format: str = ""
+    sessions: tuple[Session, ...] = ()
+    lines: int = 0
+    size: int = 0
+    bad: int = 0
+    is_broken: bool = False
+    is_unknown: bool = False
+    examples: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+
+
+def study(path: Path, how: How, copied: frozenset[str] = frozenset()) -> Studied:
+    """Read a file and sum its sessions up, one by one; answers that were ``copied`` into it are no calls of its own."""
+    problems = Problems(answers=set(copied))
+    form, sessions = "", []
+    for found in importing.read(path, problems):
+        form = found.format
+        session = _session(found, how, problems)
+        if session is not None:
+            sessions.append(session)
+    return Studied(
+        format=form or importing.format_of(path),
+        sessions=tuple(sessions),
+        lines=problems.lines,
+        size=problems.size,
+        bad=problems.bad,
+        is_broken=bool(problems.broken),
+        is_unknown=bool(problems.unknown),
+        examples=tuple(told.removeprefix(f"{path}: ") for told in problems.examples[:EXAMPLES]),
+        answers=tuple(sorted(problems.answers - copied)),
+    )
+
+
+def _session(found: Imported, how: How, problems: Problems) -> Session | None:
+    """A session summed up; None, and a problem, if it can't be played."""
+    recording, conditions = found.recording, how.conditions
+    try:
+        prepared = Prepared(recording, load_dialect(recording.dialect), conditions.grace, conditions.tools)
+        return summed_up(prepared, how.contenders, _models(how))
+    except (PagerError, RecursionError) as error:
+        problems.file(found.path, f"session {recording.name} can't be played: {error}")
+        return None
+
+
+@lru_cache(maxsize=2)
+def _models(how: How) -> Models:
+    """The table of models, which takes longer to make than most sessions take to play."""
+    return in_force(how.conditions.prices, how.conditions.models)

@@ -1,0 +1,285 @@
+"""Sums one session up: what its prompts held, what it cost, what was wasted, and what policies would have saved.
+
+All values are small and hold no text of a prompt, so that those of many sessions fit in memory and in a cache.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from instrumentation._anatomy_branch import Branch
+from instrumentation._anatomy_items import shared
+from instrumentation.anatomy import Anatomy, CallAnatomy, Totals, anatomy, head_of
+from instrumentation.bill import Charged
+from instrumentation.comparison import Contender, outcomes_of
+from instrumentation.costs import MILLION, units
+from instrumentation.drafts import BEGINNING, LONGEST_TOKEN, size_of
+from instrumentation.prepared import Prepared
+from instrumentation.replay import Outcome
+from instrumentation.steps import Step
+from instrumentation.story import WASTE, Parts
+from pager.events import Tokens
+from pager.models import Table as Models
+
+FUTURE = 32_503_680_000.0
+"""The year 3000: later times are none."""
+
+WASTED = "s"
+"""The letter of a page that is stale, a duplicate or superseded."""
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """Money: in units of one uncached input token of the call's model, and in dollars as far as prices are known."""
+
+    units: float = 0.0
+    dollars: float = 0.0
+
+    def plus(self, other: "Spent") -> "Spent":
+        """The sum of both."""
+        return Spent(self.units + other.units, self.dollars + other.dollars)
+
+
+class Paid(msgspec.Struct, frozen=True):
+    """What calls took and cost.
+
+    ``reported`` are the calls whose tokens the provider has counted, of which ``partly`` those with an answer that was
+    counted before it was whole; ``unpriced`` those of models whose price in dollars is not known. ``input``, ``cached``
+    and ``written`` are as reported, ``telling`` is the input of calls that say what was cached; ``output`` is estimated
+    where it was not counted. ``told`` is what the reported calls cost, ``guessed`` is an estimate for the others.
+    """
+
+    calls: int = 0
+    reported: int = 0
+    partly: int = 0
+    unpriced: int = 0
+    input: int = 0
+    telling: int = 0
+    cached: int = 0
+    written: int = 0
+    output: int = 0
+    told: Spent = Spent()
+    guessed: Spent = Spent()
+
+    def plus(self, other: "Paid") -> "Paid":
+        """The sum of both."""
+        return Paid(
+            self.calls + other.calls,
+            self.reported + other.reported,
+            self.partly + other.partly,
+            self.unpriced + other.unpriced,
+            self.input + other.input,
+            self.telling + other.telling,
+            self.cached + other.cached,
+            self.written + other.written,
+            self.output + other.output,
+            self.told.plus(other.told),
+            self.guessed.plus(other.guessed),
+        )
+
+    @property
+    def cost(self) -> Spent:
+        """What all calls cost."""
+        return self.told.plus(self.guessed)
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The share of the input that was cached, as reported; None where nothing was said of it."""
+        return self.cached / self.telling if self.telling else None
+
+
+class ToolWaste(msgspec.Struct, frozen=True):
+    """The tokens that were sent in vain for one tool: of its results and arguments, and of its schema."""
+
+    name: str
+    pages: int = 0
+    schema: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.pages + self.schema
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """What became of the session under a policy; ``dollars`` is what it would have saved of those that were paid.
+
+    It is None where the session was not played.
+    """
+
+    outcome: Outcome
+    dollars: float | None = None
+
+
+class Session(msgspec.Struct, frozen=True):
+    """One session; times are 0 where the log has none.
+
+    ``steps`` counts all calls, also those without an answer, which are in no sum. ``before`` is what it costs by
+    replay if nothing is done, ``waste`` what each cause of ``WASTE`` cost at the least.
+    """
+
+    name: str
+    harness: str
+    models: tuple[str, ...]
+    first: float
+    last: float
+    steps: int
+    totals: Totals
+    paid: Paid
+    waste: tuple[Spent, ...]
+    tools: tuple[ToolWaste, ...]
+    before: Charged
+    replayed: tuple[Replayed, ...]
+
+
+def summed_up(prepared: Prepared, contenders: Sequence[Contender], models: Models) -> Session:
+    """All that is told of a session."""
+    recording, found, bills = prepared.recording, anatomy(prepared), prepared.bills(models)
+    steps = recording.steps
+    calls = list(_calls(prepared, found, bills, models))
+    waste = [reduce(Spent.plus, (one.waste[at] for one in calls), Spent()) for at in range(len(WASTE))]
+    times = [step.at for at, step in enumerate(steps) if step.at != BEGINNING + at and 0 < step.at < FUTURE]
+    paid = reduce(Paid.plus, (one.paid for one in calls), Paid())
+    scale = paid.cost.units / bills[-1].cost if bills[-1].cost else 0.0
+    played = [outcome for one in contenders for outcome in outcomes_of(prepared, one, models, bills)]
+    return Session(
+        name=recording.name,
+        harness=recording.harness,
+        models=tuple(dict.fromkeys(step.model for step in steps)),
+        first=min(times, default=0.0),
+        last=max(times, default=0.0),
+        steps=len(steps),
+        totals=found.totals,
+        paid=paid,
+        waste=tuple(waste),
+        tools=tuple(tool_waste(prepared, found)),
+        before=bills[-1],
+        replayed=tuple(Replayed(one._replace(so_far=()), _saved(one, steps, bills, models, scale)) for one in played),
+    )
+
+
+# ---------------------------------------------------------------- money
+
+
+class _Priced(NamedTuple):
+    """One call: what it cost, and what each cause of waste cost in it."""
+
+    paid: Paid
+    waste: tuple[Spent, ...]
+
+
+def _calls(prepared: Prepared, found: Anatomy, bills: Sequence[Charged], models: Models) -> Iterator[_Priced]:
+    """The answered calls."""
+    for step, call, (before, after) in zip(prepared.recording.steps, found.calls, pairwise(bills), strict=True):
+        if step.answered:
+            yield _priced(step, call, before, after, models)
+
+
+def _priced(step: Step, call: CallAnatomy, before: Charged, after: Charged, models: Models) -> _Priced:
+    price, prices, usage = models.find(step.model).input, models.prices(step.model), step.usage
+    unpriced = int(not price)
+    if usage is None or not usage.input:
+        cost, tokens, cached = after.cost - before.cost, after.input - before.input, after.cached - before.cached
+        paid = Paid(1, unpriced=unpriced, output=step.output, guessed=_spent(cost, price))
+        rate = prices.write
+    else:
+        output, whole = _output(step, usage)
+        used = Tokens(usage.input, usage.cached, usage.written, output)
+        cost, tokens, cached = units(used, prices), usage.input, usage.cached
+        prompt = cost - prices.output * output - prices.read * cached
+        rate = prompt / (tokens - cached) if tokens > cached else prices.read
+        telling = tokens if usage.cached_if_told is not None else 0
+        counts = (usage.input, telling, usage.cached, usage.written, output)
+        paid = Paid(1, 1, int(not whole), unpriced, *counts, told=_spent(cost, price))
+    return _Priced(paid, tuple(_spent(one, price) for one in _wasted(call.client, tokens, cached, prices.read, rate)))
+
+
+def _output(step: Step, usage: Tokens) -> tuple[int, bool]:
+    """The tokens of an answer, and whether the provider had counted all of it."""
+    whole = usage.output * LONGEST_TOKEN >= size_of(step.said)
+    return (usage.output if whole else max(usage.output, step.output)), whole
+
+
+def _wasted(client: Parts, tokens: int, cached: int, read: float, rate: float) -> list[float]:
+    """What each cause of waste cost at the least, in a prompt of so many tokens by the provider's count.
+
+    What is waste was mostly sent before and stands in front, so that it is taken to be what was cached, as far as that
+    goes; only the rest of it costs what uncached tokens do.
+    """
+    total, waste = client.total, list(client.waste.values())
+    all_of_it = sum(waste)
+    if not all_of_it:
+        return [0.0] * len(waste)
+    wasted = tokens * all_of_it / total
+    hit = min(wasted, cached)
+    cost = read * hit + rate * (wasted - hit)
+    return [cost * one / all_of_it for one in waste]
+
+
+def _saved(
+    outcome: Outcome, steps: Sequence[Step], bills: Sequence[Charged], models: Models, scale: float
+) -> float | None:
+    """The dollars that a policy would have saved in calls of models whose price is known.
+
+    Replay counts by bytes; ``scale`` is how much of what it says that the session cost was really paid.
+    """
+    if len(outcome.so_far) != len(steps):
+        return None
+    saved = 0.0
+    for step, bill, now in zip(steps, pairwise(bills), pairwise((0.0, *outcome.so_far)), strict=True):
+        price = models.find(step.model).input or 0.0
+        saved += (bill[1].cost - bill[0].cost - (now[1] - now[0])) * price / MILLION
+    return saved * scale
+
+
+def _spent(cost: float, price: float | None) -> Spent:
+    return Spent(cost, cost * price / MILLION if price else 0.0)
+
+
+# ---------------------------------------------------------------- tools
+
+
+def tool_waste(prepared: Prepared, found: Anatomy) -> list[ToolWaste]:
+    """What was sent in vain for each tool, by the tools' names; a page whose call is not known is of none."""
+    pages: dict[str, int] = {}
+    for branch in found.branches:
+        for tool, tokens in _pages(branch, found.calls):
+            pages[tool] = pages.get(tool, 0) + tokens
+    schemas = _schemas(prepared)
+    names = sorted({*(name for name, tokens in pages.items() if tokens), *schemas})
+    return [ToolWaste(name, pages.get(name, 0), schemas.get(name, 0)) for name in names]
+
+
+def _pages(branch: Branch, calls: Sequence[CallAnatomy]) -> Iterator[tuple[str, int]]:
+    """The tool of each page, and the tokens of the page in all answered calls in which it is waste."""
+    answered = list(accumulate((calls[step].answered for step in branch.steps), initial=0))
+    for page in branch.pages:
+        ends = [*(at for at, _ in page.marks[1:]), len(branch.steps)]
+        spans = zip(page.marks, ends, strict=True)
+        times = sum(answered[end] - answered[begin] for (begin, letter), end in spans if letter == WASTED)
+        yield page.made.tool if page.made else "", page.tokens * times
+
+
+def _schemas(prepared: Prepared) -> dict[str, int]:
+    """The tokens of tools that are never called, in all answered calls."""
+    called = frozenset(name for step in prepared.recording.steps for name in step.called)
+    heads: dict[bytes, tuple[Step, int]] = {}
+    for call in prepared.calls:
+        if call.step.answered and call.step.offers:
+            key = call.prompt.keys[0]
+            heads[key] = (call.step, heads[key][1] + 1 if key in heads else 1)
+    found: dict[str, int] = {}
+    for step, times in heads.values():
+        for name, tokens in _idle(step, called):
+            found[name] = found.get(name, 0) + tokens * times
+    return {name: tokens for name, tokens in found.items() if tokens}
+
+
+def _idle(step: Step, called: frozenset[str]) -> Iterator[tuple[str, int]]:
+    """The tools that are never called, each with its tokens, which add up to those of all of them."""
+    offers = step.offers.tools if step.offers else ()
+    idle = [one for one in offers if one.tool.name not in called and not one.fixed]
+    tokens = shared(head_of(step, called).unused, [one.size for one in idle])
+    yield from zip((one.tool.name for one in idle), tokens, strict=True)

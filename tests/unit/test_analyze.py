@@ -1,0 +1,617 @@
+"""Logs as they are analysed: what is counted, what is kept for the next run, and what a damaged cache can't do."""
+
+import asyncio
+import gzip
+import json
+import os
+import pickle
+import shutil
+import sqlite3
+from functools import reduce
+from pathlib import Path
+
+import pytest
+from diskcache.core import MODE_PICKLE, MODE_RAW
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarks import _logs
+from instrumentation import importing
+from instrumentation._analyze_cache import BytesDisk, Cache
+from instrumentation._analyze_files import study
+from instrumentation._analyze_session import Paid, Spent, ToolWaste
+from instrumentation.analyze import Wanted, analyze, prepare, wasted
+from instrumentation.anatomy import Totals, anatomy
+from instrumentation.comparison import Conditions, Contender, compare
+from instrumentation.importing import Problems
+from instrumentation.prepared import Prepared
+from instrumentation.story import WASTE
+from pager.dialects import load
+from pager.errors import PagerError
+from pager.model import Answer, Usage
+from pager.server.journal import Incoming, Journal, Outcome
+from pager.stores import open_store
+
+POLICIES = (Contender("keep_all"), Contender("cost_aware"))
+FORMATS = (*_logs.FORMATS, "own_log")
+
+
+def how(prices="anthropic", policies=POLICIES, **conditions):
+    return prepare(policies, Conditions(prices, **conditions))
+
+
+HOW = how()
+
+
+def own_log(folder, calls=6):
+    """A log of our own with one session, closed."""
+    store = open_store("sqlite", folder)
+
+    async def play():
+        chat, journal = load("chat"), Journal(store, load, 10)
+        messages = [{"role": "user", "content": "go"}]
+        for number in range(calls):
+            body = json.dumps({"model": "gpt-5", "messages": messages}).encode()
+            known = {"x-session-id": "one", "user-agent": "some-cli/1"}
+            incoming = Incoming(chat, chat.parse(body), "local", known, chat.path, "", 1_790_000_000.0 + number)
+            entry = await journal.receive(incoming)
+            answer = Answer(text="Yes.", usage=Usage(100, 50, 0, 7, tells_cached=True))
+            said = {"role": "assistant", "content": "Yes."}
+            raw = json.dumps({"choices": [{"index": 0, "message": said, "finish_reason": "stop"}]}).encode()
+            journal.answered(entry, answer)
+            journal.answer(entry, answer, Outcome(200, raw, 1.0, 2.0, float(number)), 0)
+            messages += [said, {"role": "user", "content": "on"}]
+        body = json.dumps({"model": "gpt-5", "messages": messages}).encode()
+        await journal.receive(Incoming(chat, chat.parse(body), "local", known, chat.path, "", 1_790_000_100.0))
+        await journal.drain()
+
+    try:
+        asyncio.run(play())
+    finally:
+        store.close()
+
+
+def write(folder, name, seeds=(1, 2), calls=12):
+    """Logs of a format, below a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if name == "own_log":
+        own_log(folder)
+    else:
+        for seed in seeds:
+            (folder / f"{name}-{seed}.jsonl").write_bytes(b"".join(_logs.FORMATS[name](seed, calls)))
+    return folder
+
+
+def message(role, content, **more):
+    return {"role": role, "content": content, **more}
+
+
+def calling(tool, call_id, arguments="{}", **more):
+    function = {"name": tool, "arguments": arguments}
+    return message("assistant", None, tool_calls=[{"id": call_id, "type": "function", "function": function}], **more)
+
+
+def tool(name):
+    return {"type": "function", "function": {"name": name, "description": "x" * 200, "parameters": {"type": "object"}}}
+
+
+def record(path, *messages, tools=(), model="claude-opus-4-5", session="one"):
+    rows = [{"session": session, "model": model, "tools": list(tools)}, *messages]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    return path
+
+
+def used(fresh, cached, written, output):
+    counts = {"input_tokens": fresh, "cache_read_input_tokens": cached, "cache_creation_input_tokens": written}
+    return {"usage": {**counts, "output_tokens": output}}
+
+
+def many_calls(path, calls=6, words=900, meta=None, **more):
+    said = [message("user", "go")]
+    for at in range(calls):
+        asked = calling("read", f"c{at}", **({"_meta": meta} if meta else {}))
+        said += [asked, message("tool", f"{at} " * words, tool_call_id=f"c{at}")]
+    return record(path, *said, **more)
+
+
+# ---- what is counted
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_figures_are_those_of_the_anatomy_and_of_the_comparison(tmp_path, name):
+    folder = write(tmp_path / "logs", name)
+    found = analyze([folder], HOW)
+    recordings = [one.recording for one in importing.read_all([folder], Problems())]
+    each = [anatomy(Prepared(one, load(one.dialect))).totals for one in recordings]
+    assert found.totals == reduce(Totals.plus, each, Totals())
+    assert found.totals.calls > 0
+    direct = compare(recordings, POLICIES, Conditions("anthropic", shortest=2))
+    assert found.comparison.rows() == direct.rows()
+    assert [one.name for one in found.formats] == [name]
+    assert found.read.files == (1 if name == "own_log" else 2)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_second_run_reads_nothing_and_finds_the_same(tmp_path, name):
+    folder = write(tmp_path / "logs", name)
+    first, second = twice(folder, tmp_path / "cache")
+    assert (first.work.kept, first.work.studied) == (0, first.read.files)
+    assert (second.work.hashed, second.work.studied) == (0, 0)
+    assert second.work.kept == first.read.files
+    assert second == first == analyze([folder], HOW)
+
+
+def twice(folder, place, between=lambda: None, then=HOW):
+    found = []
+    for ways in (HOW, then):
+        cache = Cache(place)
+        found.append(analyze([folder], ways, cache=cache))
+        cache.close()
+        between()
+    return found
+
+
+def test_any_order_and_number_of_jobs_gives_the_same(tmp_path):
+    folders = [write(tmp_path / name, name) for name in _logs.FORMATS]
+    straight = analyze(folders, HOW)
+    assert analyze(folders[::-1], HOW, jobs=2) == straight
+    assert analyze([*folders, *folders, folders[0] / "claude_code-1.jsonl"], HOW, jobs=3) == straight
+
+
+def test_parts_add_up_to_wholes(tmp_path):
+    folders = [write(tmp_path / name, name, calls=40) for name in _logs.FORMATS]
+    found = analyze(folders, HOW)
+    client = found.totals.client
+    assert sum(tool.pages for tool in found.tools) == client.stale + client.duplicates + client.superseded > 0
+    assert sum(tool.schema for tool in found.tools) == client.unused_schemas
+    assert sum(wasted(one.session.totals) for one in found.sessions) == wasted(found.totals)
+    assert sum(one.calls for one in found.formats) == found.totals.calls == found.paid.calls
+    wasted_units = sum(spent.units for spent in found.waste.values())
+    assert 0 < wasted_units < found.paid.cost.units
+
+
+def test_tools_that_are_never_called_are_told_by_name(tmp_path):
+    tools = [tool(name) for name in ("read", "idle", "lazy")]
+    found = analyze([many_calls(tmp_path / "one.jsonl", tools=tools)], HOW)
+    unused = {one.name: one.schema for one in found.tools if one.schema}
+    assert unused.keys() == {"idle", "lazy"}
+    assert sum(unused.values()) == found.totals.client.unused_schemas
+    assert {one.name: one.pages > 0 for one in found.tools} == {"read": True, "idle": False, "lazy": False}
+
+
+def test_what_the_provider_reported_is_what_was_paid(tmp_path):
+    said = (message("user", "go"), message("assistant", "a", _meta=used(10, 0, 90, 5)), message("user", "on"))
+    path = record(tmp_path / "one.jsonl", *said, message("assistant", "b", _meta=used(20, 100, 30, 7)))
+    paid = analyze([path], HOW).paid
+    units = (10 + 1.25 * 90 + 5 * 5) + (20 + 0.1 * 100 + 1.25 * 30 + 5 * 7)
+    assert paid.told == Spent(pytest.approx(units), pytest.approx(units * 5 / 1e6))
+    assert (paid.calls, paid.reported, paid.partly, paid.unpriced) == (2, 2, 0, 0)
+    assert (paid.input, paid.cached, paid.written, paid.output) == (250, 100, 120, 12)
+    assert paid.hit_rate == 100 / 250
+    assert paid.guessed == Spent()
+
+
+def test_what_nobody_counted_is_estimated_and_said_to_be(tmp_path):
+    path = record(tmp_path / "one.jsonl", *[message("user", "go"), message("assistant", "a" * 100)] * 2)
+    found = analyze([path], HOW)
+    paid = found.paid
+    assert (paid.calls, paid.reported, paid.told, paid.hit_rate) == (2, 0, Spent(), None)
+    assert paid.guessed.units == pytest.approx(found.comparison.before.cost)
+
+
+def test_an_answer_that_was_counted_too_soon_is_estimated(tmp_path):
+    words = "a" * 270
+    said = [message("user", "go"), message("assistant", words, _meta=used(10, 0, 90, 1))] * 2
+    paid = analyze([record(tmp_path / "one.jsonl", *said)], HOW).paid
+    assert (paid.partly, paid.output) == (2, 200)
+
+
+def test_a_model_without_a_price_is_in_no_sum_of_dollars(tmp_path):
+    said = [message("user", "go"), message("assistant", "a", _meta=used(10, 0, 90, 5))] * 2
+    paid = analyze([record(tmp_path / "one.jsonl", *said, model="nobody-knows-it")], HOW).paid
+    assert (paid.unpriced, paid.told.dollars) == (2, 0.0)
+    assert paid.told.units > 0
+
+
+def test_waste_costs_what_cached_tokens_do_as_far_as_there_are_any(tmp_path):
+    """Two calls; the result of the first tool is stale in neither, the system prompt is sent again in the second."""
+    system, asked = message("system", "s" * 2700), message("user", "go")
+    said = [system, asked, message("assistant", "a", _meta=used(0, 0, 2000, 1)), message("user", "on")]
+    cold = analyze([record(tmp_path / "cold.jsonl", *said, message("assistant", "b", _meta=used(3000, 0, 0, 1)))], HOW)
+    warm = analyze(
+        [record(tmp_path / "warm.jsonl", *said, message("assistant", "b", _meta=used(200, 2800, 0, 1)))], HOW
+    )
+    assert cold.totals == warm.totals
+    again, every = warm.totals.client.resent, call_tokens(tmp_path / "warm.jsonl")
+    assert cold.waste["resent"].units == pytest.approx(3000 * again / every)
+    assert warm.waste["resent"].units == pytest.approx(0.1 * min(2800, 3000 * again / every) + rest(again, every))
+    assert [cause for cause in WASTE if warm.waste[cause].units] == ["resent"]
+
+
+def call_tokens(path):
+    """The tokens of the second call."""
+    [one] = importing.read(path, Problems())
+    return anatomy(Prepared(one.recording, load("chat"))).calls[1].client.total
+
+
+def rest(again, every):
+    return max(0.0, 3000 * again / every - 2800)
+
+
+def test_sums_of_what_was_paid_are_plain():
+    one = Paid(1, 1, 1, 0, 10, 10, 5, 2, 3, Spent(1.0, 2.0), Spent(3.0, 4.0))
+    assert one.plus(one).cost == Spent(8.0, 12.0)
+    assert one.plus(Paid()) == one
+    assert ToolWaste("a", 1, 2).total == 3
+
+
+def test_dollars_saved_are_a_share_of_what_was_paid(tmp_path):
+    """What was reported is twice what replay says, so that twice as much is saved."""
+    plain = analyze([many_calls(tmp_path / "a.jsonl", 80, words=3000)], how(prices="none"))
+    change = plain.comparison.rows()[1].cost_change
+    assert change < -0.05
+    assert plain.dollars_saved == [0.0, pytest.approx(-change * plain.paid.cost.dollars)]
+    [one] = plain.sessions
+    usage = used(round(2 * one.session.before.cost / 80), 0, 0, 100)
+    told = analyze([many_calls(tmp_path / "b.jsonl", 80, words=3000, meta=usage)], how(prices="none"))
+    change = told.comparison.rows()[1].cost_change
+    assert told.paid.reported == 80
+    assert told.dollars_saved[1] == pytest.approx(-change * told.paid.cost.dollars)
+
+
+def test_what_an_oracle_reckons_saves_no_known_dollars(tmp_path):
+    policies = (Contender("keep_all"), Contender("optimum"))
+    found = analyze([many_calls(tmp_path / "one.jsonl")], how(policies=policies))
+    assert found.dollars_saved[0] == 0.0
+    assert None in found.dollars_saved[1:]
+
+
+# ---- what does not count
+
+
+def test_bad_lines_are_counted_and_skipped(tmp_path):
+    path = write(tmp_path, "claude_code", seeds=[1]) / "claude_code-1.jsonl"
+    whole = analyze([tmp_path], HOW)
+    path.write_bytes(path.read_bytes() + b'{"type": "user"\n\xff\xfe\n')
+    found = analyze([tmp_path], HOW)
+    assert found.read.bad == 2
+    assert found.totals == whole.totals
+    assert all(told.startswith(f"{path}: line ") for told in found.read.examples)
+
+
+def test_files_that_are_no_logs_break_nothing(tmp_path):
+    write(tmp_path, "recording", seeds=[1])
+    (tmp_path / "notes.json").write_text("{}")
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    (tmp_path / "blank.jsonl").write_bytes(b"")
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(b"".join(_logs.recording(2, 90)))[:-200])
+    found = analyze([tmp_path, tmp_path / "gone.jsonl"], HOW)
+    assert (found.read.unknown, found.read.copies) == (1, 0)
+    assert found.read.broken == 2  # the one that is cut, and the one that is gone
+    assert len(found.sessions) == 2
+
+
+def test_a_file_with_the_content_of_another_counts_once(tmp_path):
+    path = write(tmp_path, "codex", seeds=[1]) / "codex-1.jsonl"
+    alone = analyze([tmp_path], HOW)
+    shutil.copy(path, tmp_path / "z.jsonl")
+    (tmp_path / "linked.jsonl").symlink_to(path)
+    found = analyze([tmp_path], HOW)
+    assert found.totals == alone.totals
+    assert found.read.copies == 1
+
+
+def test_short_sessions_are_left_out(tmp_path):
+    many_calls(tmp_path / "a.jsonl", 3, session="a")
+    many_calls(tmp_path / "b.jsonl", 1, session="b")
+    found = analyze([tmp_path], HOW)
+    assert ([one.session.name for one in found.sessions], found.read.left_out) == (["a"], 1)
+    assert len(analyze([tmp_path], HOW, Wanted(1)).sessions) == 2
+
+
+def test_sessions_without_a_call_since_then_are_left_out(tmp_path):
+    write(tmp_path / "a", "claude_code", seeds=[1])
+    write(tmp_path / "b", "claude_code", seeds=[9])
+    many_calls(tmp_path / "untimed.jsonl")
+    [old, new] = [analyze([tmp_path / name], HOW).span for name in "ab"]
+    assert old[0] < old[1] < new[0]
+    found = analyze([tmp_path], HOW, Wanted(since=new[0]))
+    assert (found.span, found.read.left_out, found.read.older) == (new, 2, 0)
+    assert analyze([tmp_path / "untimed.jsonl"], HOW).span == (0.0, 0.0)
+
+
+def test_files_not_written_since_then_are_not_read(tmp_path):
+    folder = write(tmp_path, "claude_code")
+    os.utime(folder / "claude_code-1.jsonl", (1e9, 1e9))
+    found = analyze([tmp_path], HOW, Wanted(since=1.1e9))
+    assert (found.read.older, found.read.files, len(found.sessions)) == (1, 1, 1)
+
+
+def test_a_call_without_an_answer_is_in_no_sum(tmp_path):
+    [one] = analyze([write(tmp_path, "own_log")], HOW).sessions
+    assert (one.session.steps, one.session.totals.calls, one.session.paid.calls) == (7, 6, 6)
+
+
+def test_nothing_at_all_adds_up_to_nothing(tmp_path):
+    found = analyze([tmp_path], HOW)
+    assert (found.totals, found.paid, found.waste, found.tools) == (Totals(), Paid(), {}, [])
+    assert (found.comparison.rows(), found.dollars_saved, found.worst, found.span) == ([], [], [], (0.0, 0.0))
+
+
+def resumed(folder):
+    """A log, and that of the session that went on from it, which begins with a copy."""
+    lines = list(_logs.claude_code(1, 12))
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(b"".join(lines[: len(lines) // 2]))
+    (folder / "b.jsonl").write_bytes(b"".join(lines))
+    return folder
+
+
+def test_what_a_resumed_session_copies_is_counted_once(tmp_path):
+    folder = resumed(tmp_path / "logs")
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "b.jsonl").write_bytes((folder / "b.jsonl").read_bytes())
+    whole, found = analyze([tmp_path / "whole"], HOW), analyze([folder], HOW)
+    assert found.totals.calls == whole.totals.calls == 12
+    assert found.paid.input == whole.paid.input
+    direct = [one.recording for one in importing.read_all([folder], Problems())]
+    assert [one.session.steps for one in found.sessions] == [len(one.steps) for one in direct]
+    assert analyze([folder / "b.jsonl", folder / "a.jsonl"], HOW, jobs=2) == found
+    first, second = twice(folder, tmp_path / "cache")
+    assert first == second == found
+    assert (first.work.studied, second.work.studied, second.work.hashed) == (3, 0, 0)
+
+
+# ---- what goes wrong
+
+
+def user_policy(tmp_path, what):
+    path = tmp_path / "own.py"
+    path.write_text(
+        "import os\nfrom pager.errors import PolicyError\nfrom pager.policy import Decision\n\n"
+        f"class Own:\n    def choose(self, view):\n        {what}\n"
+    )
+    return Contender(f"{path}:Own")
+
+
+def test_a_session_that_cant_be_played_is_a_problem_of_its_file(tmp_path):
+    policy = user_policy(tmp_path, 'raise PolicyError("no idea")')
+    path = many_calls(tmp_path / "one.jsonl", 30)
+    found = analyze([path], how(policies=(policy,)))
+    assert (found.read.broken, found.sessions) == (1, [])
+    assert found.read.examples == (f"{path}: session one can't be played: no idea",)
+
+
+def test_a_process_that_dies_is_told_of(tmp_path):
+    policy = user_policy(tmp_path, "os._exit(1)")
+    many_calls(tmp_path / "one.jsonl", 30)
+    many_calls(tmp_path / "two.jsonl", 31)
+    with pytest.raises(PagerError, match="--jobs 1"):
+        analyze([tmp_path], how(policies=(policy,)), jobs=2)
+
+
+SAMPLES = {name: b"".join(make(1, 4)) for name, make in _logs.FORMATS.items()}
+
+
+@given(st.data())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_damage_to_a_log_is_fatal(tmp_path, data):
+    sample = bytearray(SAMPLES[data.draw(st.sampled_from(sorted(SAMPLES)))])
+    for _ in range(data.draw(st.integers(1, 8))):
+        at = data.draw(st.integers(0, len(sample) - 1))
+        sample[at : at + data.draw(st.integers(0, 40))] = data.draw(st.binary(max_size=12))
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(sample)
+    found = study(path, HOW)
+    assert found.size <= len(sample)
+
+
+# ---- what is kept
+
+
+def test_only_a_file_that_changed_is_studied_again(tmp_path):
+    folder = write(tmp_path / "logs", "codex", seeds=(1, 2, 3))
+    changed = folder / "codex-2.jsonl"
+    longer = b"".join(_logs.codex(2, 20))
+    first, second = twice(folder, tmp_path / "cache", lambda: changed.write_bytes(longer))
+    assert (second.work.kept, second.work.hashed, second.work.studied) == (2, 1, 1)
+    assert second.totals.calls == first.totals.calls + 8
+
+
+def test_a_file_that_was_only_touched_is_hashed_and_not_studied(tmp_path):
+    folder = write(tmp_path / "logs", "codex")
+    first, second = twice(folder, tmp_path / "cache", lambda: os.utime(folder / "codex-1.jsonl", (1e9, 1e9)))
+    assert (second.work.hashed, second.work.studied) == (1, 0)
+    assert first == second
+
+
+def test_what_is_in_the_write_ahead_log_of_our_own_log_is_not_missed(tmp_path):
+    folder = write(tmp_path / "logs", "own_log")
+    path = folder / "ctxpager.sqlite3"
+    file = sqlite3.connect(path)
+    first, second = twice(folder, tmp_path / "cache", lambda: touched(file))
+    file.close()
+    assert (first.work.studied, second.work.studied) == (1, 1)
+
+
+def touched(file):
+    file.execute("CREATE TABLE IF NOT EXISTS more (a)")
+    file.commit()
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        lambda tmp_path: how(prices="openai"),
+        lambda tmp_path: how(policies=POLICIES[:1]),
+        lambda tmp_path: how(policies=(POLICIES[0], Contender("cost_aware", {"horizon": 3.0}))),
+        lambda tmp_path: how(policies=(user_policy(tmp_path, "return Decision()"),)),
+        lambda tmp_path: how(grace=5),
+        lambda tmp_path: how(models={"claude-*": {"input": 1.0}}),
+    ],
+)
+def test_another_way_to_look_at_it_is_studied_anew(tmp_path, then):
+    folder = write(tmp_path / "logs", "codex", seeds=[1])
+    _, second = twice(folder, tmp_path / "cache", then=then(tmp_path))
+    assert (second.work.hashed, second.work.studied) == (0, 1)
+
+
+def test_a_policy_of_ones_own_that_changed_is_another(tmp_path):
+    before = how(policies=(user_policy(tmp_path, "return Decision()"),))
+    assert how(policies=(user_policy(tmp_path, "return Decision()"),)) == before
+    assert how(policies=(user_policy(tmp_path, "return Decision(); 1"),)) != before
+
+
+# ---- what a cache can't do
+
+
+class Planted:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def rows(place, query, *values):
+    file = sqlite3.connect(place / "cache.db")
+    with file:
+        file.execute(query, values)
+    file.close()
+
+
+def plant_pickle(place, mark):
+    rows(place, "UPDATE Cache SET mode = ?, value = ?", MODE_PICKLE, pickle.dumps(Planted(mark)))
+
+
+def plant_file(place, mark):
+    (place / "planted.val").write_bytes(pickle.dumps(Planted(mark)))
+    rows(place, "UPDATE Cache SET mode = ?, filename = 'planted.val', value = NULL", MODE_PICKLE)
+
+
+def plant_bytes(place, mark):
+    rows(place, "UPDATE Cache SET value = ?", pickle.dumps(Planted(mark)))
+
+
+def plant_setting(place, mark):
+    rows(place, "INSERT INTO Settings VALUES ('_disk', ?)", pickle.dumps(Planted(mark)))
+
+
+def cut_values(place, mark):
+    rows(place, "UPDATE Cache SET value = substr(value, 1, length(value) - 1)")
+
+
+def swap_values(place, mark):
+    rows(place, "UPDATE Cache SET value = (SELECT value FROM Cache WHERE key LIKE 'study%' LIMIT 1)")
+
+
+def no_bytes(place, mark):
+    rows(place, "UPDATE Cache SET value = 'text'")
+
+
+def garbage(place, mark):
+    (place / "cache.db").write_bytes(b"no database" * 1000)
+
+
+def no_tables(place, mark):
+    rows(place, "DROP TABLE Cache")
+
+
+DAMAGE = (plant_pickle, plant_file, plant_bytes, plant_setting, cut_values, swap_values, no_bytes, garbage, no_tables)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_planted_or_damaged_entry_is_found_out_anew(tmp_path, damage):
+    folder, place, mark = write(tmp_path / "logs", "codex"), tmp_path / "cache", tmp_path / "ran"
+    first, second = twice(folder, place, lambda: damage(place, mark) if not mark.exists() else None)
+    assert not mark.exists()
+    assert second.work.kept in (0, 1)  # where one entry took the others' place, it is still its own
+    assert first == second
+    if damage not in (garbage, no_tables, plant_setting):
+        shutil.rmtree(place)
+    third = twice(folder, place)[1]
+    assert third.work.studied == 0
+
+
+def test_a_planted_file_name_removes_nothing(tmp_path):
+    folder, place, precious = write(tmp_path / "logs", "codex"), tmp_path / "cache", tmp_path / "precious"
+    precious.write_text("mine")
+    twice(folder, place, lambda: rows(place, "UPDATE Cache SET filename = '../precious', value = NULL"))
+    twice(folder, place)
+    assert precious.read_text() == "mine"
+
+
+def test_an_entry_of_another_kind_is_none(tmp_path):
+    cache = Cache(tmp_path)
+    cache.put("a", [1, 2])
+    assert cache.get("a", list[int]) == [1, 2]
+    assert cache.get("a", dict[str, int]) is None
+    assert cache.get("b", list[int]) is None
+    cache.close()
+
+
+def test_the_folder_is_the_users_alone(tmp_path):
+    Cache(tmp_path / "deep" / "cache").close()
+    assert (tmp_path / "deep" / "cache").stat().st_mode & 0o777 == 0o700
+
+
+def test_without_a_folder_there_is_no_cache_and_no_error(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    cache = Cache(tmp_path / "file")
+    cache.put("a", 1)
+    assert cache.get("a", int) is None
+    cache.close()
+
+
+def test_a_cache_that_another_run_has_locked_is_as_good_as_none(tmp_path):
+    cache = Cache(tmp_path)
+    cache.put("a", 1)
+    other = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    cache.put("a", 2)
+    other.execute("ROLLBACK")
+    other.close()
+    assert cache.get("a", int) == 1
+    cache.close()
+
+
+def test_the_disk_takes_bytes_under_names_and_nothing_else(tmp_path):
+    disk = BytesDisk(str(tmp_path), anything="planted")
+    assert disk.get(disk.put("name")[0], raw=True) == "name"
+    assert disk.fetch(*disk.store(b"x", read=False)[1:], read=False) == b"x"
+    with pytest.raises(TypeError):
+        disk.put(("a", 1))
+    with pytest.raises(TypeError):
+        disk.store({"a": 1}, read=False)
+    with pytest.raises(OSError, match="not a name"):
+        disk.get(pickle.dumps("a"), raw=False)
+    with pytest.raises(OSError, match="not plain bytes"):
+        disk.fetch(MODE_RAW, None, "text", read=False)
+    (tmp_path / "a").write_text("mine")
+    disk.remove("a")
+    assert (tmp_path / "a").exists()
+
+
+# ---- recorded sessions
+
+
+@pytest.mark.recorded
+def test_recorded_sessions_are_analysed_as_they_are_compared(tmp_path):
+    given = os.environ.get("CTXPAGER_RECORDINGS")
+    if not given:
+        pytest.skip("needs CTXPAGER_RECORDINGS")
+    every = importing.files([Path(given) / "traces" / "entire-cli"])
+    some = sorted(every, key=lambda path: path.stat().st_size)[40:200:20]
+    ways = how(prices="")
+    found = analyze(some, ways, jobs=2)
+    recordings = [one.recording for one in importing.read_all(sorted(some), Problems())]
+    each = [anatomy(Prepared(one, load(one.dialect))).totals for one in recordings if len(one.steps) > 1]
+    assert found.totals == reduce(Totals.plus, each, Totals())
+    assert found.comparison.rows() == compare(recordings, POLICIES, Conditions(shortest=2)).rows()
+    client = found.totals.client
+    assert sum(tool.pages for tool in found.tools) == client.stale + client.duplicates + client.superseded
+    assert found.paid.reported == found.paid.calls > 100
+    assert 0.5 < found.paid.hit_rate < 1.0
