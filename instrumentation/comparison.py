@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
+
+import orjson
 
 from instrumentation import recordings
 from instrumentation.bill import Charged
@@ -139,12 +141,18 @@ def play(source: Source, contenders: Sequence[Contender], conditions: Conditions
     recording = recordings.load(source) if isinstance(source, Path) else source
     if len(recording.steps) < conditions.shortest:
         return None
-    models = in_force(conditions.prices, conditions.models)
+    models = _models(conditions.prices, orjson.dumps(conditions.models))
     dialect = load_dialect(recording.dialect)
     prepared = Prepared(recording, dialect, conditions.grace, conditions.tools)
     before = prepared.bills(models)
     outcomes = tuple(outcome for one in contenders for outcome in outcomes_of(prepared, one, models, before))
     return Played(recording.name, len(recording.steps), before[-1], outcomes)
+
+
+@lru_cache(4)
+def _models(prices: str, models: bytes) -> Models:
+    """The table in force; made once for all sessions that a process plays."""
+    return in_force(prices, orjson.loads(models))
 
 
 def outcomes_of(

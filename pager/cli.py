@@ -344,6 +344,8 @@ def _tools(options: argparse.Namespace) -> int:
         found = account(store, chosen(store, options.sessions, since), load_dialect)
     finally:
         store.close()
+    if not found.sessions and not found.without:
+        raise ConfigError("the log holds no session" + (" that began since then" if options.since is not None else ""))
     if not found.sessions:
         raise ConfigError(
             f"nothing was decided of tools in {found.without:,} sessions: they offered none that can be read, were not "

@@ -42,7 +42,7 @@
   function savedOf(line) {
     if (!line.changed) return ["–", "nothing was changed"];
     const known = saved.get(line.session);
-    if (!known) return ["…", line.calls > LONGEST ? "open the session to have it worked out" : "being worked out"];
+    if (!known) return ["…", line.calls > LONGEST ? "not worked out for so long a session: its own page tells" : "being worked out"];
     const sum = known.dollars_saved ?? known.saved;
     const text = known.dollars_saved === null ? `${ctxpager.compact(sum)} units` : ctxpager.dollars(sum);
     return [text, `net, against ${ctxpager.compact(known.cost_before)} units if nothing were done`, sum < 0 ? "db-bad" : "db-good"];

@@ -119,6 +119,12 @@ def test_a_log_without_a_decision_says_why_that_may_be(log, capsys):
     assert '[tools] shorten = "off"' in err
 
 
+def test_without_any_session_that_is_said(log, capsys):
+    log("one", days_ago=10.0)
+    status, _, err = tools(capsys, "--since", 2)
+    assert (status, "the log holds no session that began since then" in err) == (2, True)
+
+
 def test_a_session_that_is_not_there_is_told_with_those_that_are(log, capsys):
     log()
     status, _, err = tools(capsys, "nope")
