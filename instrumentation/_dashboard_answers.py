@@ -190,7 +190,9 @@ def _with_seq(seq: int, story: str) -> bytes:
 
 
 def _without_text(found: dict[str, Any]) -> dict[str, Any]:
-    """An explanation without what pages are about and what errors say."""
+    """An explanation without what pages are about, in stubs too, and what errors say."""
+    logged = found["logged"]
     rows = [{**row, "about": ""} for row in found["rows"]]
-    bypasses = [{**one, "detail": ""} for one in found["logged"]["bypasses"]]
-    return {**found, "rows": rows, "logged": {**found["logged"], "bypasses": bypasses}}
+    bypasses = [{**one, "detail": ""} for one in logged["bypasses"]]
+    repacks = [{**one, "pages": [page[:1] for page in one.get("pages", ())]} for one in logged["repacks"]]
+    return {**found, "rows": rows, "logged": {**logged, "bypasses": bypasses, "repacks": repacks}}

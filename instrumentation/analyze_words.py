@@ -8,7 +8,7 @@ from typing import Any
 from instrumentation._analyze_session import Paid, Spent
 from instrumentation.analyze import Analysis, Found, wasted
 from instrumentation.comparison import Row
-from instrumentation.layout import clipped, columns
+from instrumentation.layout import clipped, columns, harmless
 from instrumentation.story import WASTE, Parts
 
 WIDTH = 140
@@ -262,7 +262,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> It
 
 def _clean(text: str, width: int) -> str:
     """A text of somebody else's on one line, without anything that a terminal would obey."""
-    return clipped("".join(letter if letter.isprintable() else " " for letter in text), width)
+    return clipped(harmless(text), width)
 
 
 def _counted(count: int, what: str) -> str:

@@ -18,3 +18,8 @@ def clipped(text: str, width: int) -> str:
     """The text on one line of at most so many characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def harmless(text: str) -> str:
+    """A text of somebody else's without anything that a terminal would obey."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -132,7 +132,7 @@ class _Reader:
             answered=answer is not None and answer.status < 400 and not answer.error,
             offers=_offers(dialect, request, carrier),
             called=said.called,
-            usage=answer.usage if answer is not None else None,
+            usage=answer.usage if answer is not None and not (answer.sent or answer.legs) else None,
         )
 
     def _answer(self, dialect: Dialect, spot: Spot, finished: AnswerFinished | None) -> _Said:

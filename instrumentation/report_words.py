@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from instrumentation.layout import harmless
 from instrumentation.ledger import Row, Sums, peaks
 from instrumentation.report import Report
 from instrumentation.story import WASTE, CallStory, Parts, Story
@@ -127,9 +128,11 @@ def _as_html(report: Report, *, with_content: bool) -> str:
 def as_text(report: Report, width: int = WIDTH, *, color: bool = False) -> str:
     """The report as tables."""
     out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=color, highlight=False, soft_wrap=False)
+    console = Console(
+        file=out, width=width, force_terminal=color, highlight=False, markup=False, emoji=False, soft_wrap=False
+    )
     for one in _told(report):
-        console.print(one)
+        console.print(harmless(one) if isinstance(one, str) else one)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
@@ -190,7 +193,7 @@ def _groups(by: str, rows: Sequence[Row]) -> Table:
         cells += [_short(round(sums.cost)), _share(sums.saved, sums.cost_before)]
         if priced:
             cells += [_dollars(sums, sums.dollars), _dollars(sums, sums.dollars_saved)]
-        table.add_row(row.name, *cells, spark(row.trend))
+        table.add_row(harmless(row.name), *cells, spark(row.trend))
     return table
 
 
@@ -217,17 +220,19 @@ def _parts(sums: Sums) -> Table:
 
 def _money(sums: Sums) -> Table:
     table = _table("money", "units", "share", "$")
-    per_unit = sums.dollars / sums.cost if sums.cost else 0.0
-    lines = [
+    inflicted = list(_inflicted(sums))
+    lines: list[tuple[str, float, float | None]] = [
         ("without paging", sums.cost_before, sums.dollars_before),
         ("avoided", -sums.avoided_cost, -sums.dollars_avoided),
-        *((f"inflicted: {name.replace('_', '-')}", cost, cost * per_unit) for name, cost in _inflicted(sums)),
+        *((f"inflicted: {name.replace('_', '-')}", cost, None) for name, cost in inflicted),
+        *([("inflicted in all", sum(cost for _, cost in inflicted), sums.dollars_inflicted)] if inflicted else []),
         ("paid", sums.cost, sums.dollars),
     ]
     for name, units, dollars in lines:
         if name == "paid":
             table.add_section()
-        table.add_row(name, f"{units + 0.0:,.0f}", _share(units, sums.cost_before), _dollars(sums, dollars))
+        money = "" if dollars is None else _dollars(sums, dollars)
+        table.add_row(name, f"{units + 0.0:,.0f}", _share(units, sums.cost_before), money)
     return table
 
 
@@ -263,7 +268,7 @@ def _happened(calls: Sequence[CallStory]) -> Table:
         asked = call.pages_in + call.schemas_in
         counts = (call.client.total, call.sent.total, round(call.cost), round(call.cost_before), asked, call.corrected)
         one = call.repack
-        went = f"{one.cause}: {one.pages} pages, price {one.price:,.0f}; {one.reason}" if one else ""
+        went = f"{one.cause}: {one.pages} pages, price {one.price:,.0f}; {harmless(one.reason)}" if one else ""
         table.add_row(f"{call.branch}:{call.call}", *(f"{count:,}" for count in counts), went)
     return table
 

@@ -376,7 +376,10 @@ def _report(options: argparse.Namespace) -> int:
     width = get_terminal_size().columns if shown else report_words.WIDTH
     told = report_words.written(found, options.format, with_content=options.with_content, width=width, color=shown)
     if options.output:
-        Path(options.output).write_text(told, encoding="utf-8")
+        try:
+            Path(options.output).write_text(told, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"-o {options.output}: can't be written: {error.strerror or error}") from error
     else:
         print(told, end="")  # noqa: T201
     return 0

@@ -104,11 +104,13 @@ class Importer:
 
 def _is_ours(row: dict[str, object]) -> bool:
     kind = row.get("type")
+    if not isinstance(kind, str):
+        return False
     if kind in _OTHERS:
         return "leafUuid" in row or "messageId" in row
     if kind in _KINDS:
         return "uuid" in row and "sessionId" in row
-    return isinstance(kind, str) and isinstance(row.get("sessionId"), str)
+    return isinstance(row.get("sessionId"), str)
 
 
 @dataclass(slots=True, eq=False)

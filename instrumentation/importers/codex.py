@@ -79,7 +79,8 @@ class Importer:
 
     def detect(self, head: Sequence[bytes]) -> bool:
         """One of the first lines is of a rollout."""
-        return any(row.get("type") in _KINDS and isinstance(row.get("payload"), dict) for row in rows(head))
+        told = (row.get("type") for row in rows(head) if isinstance(row.get("payload"), dict))
+        return any(isinstance(kind, str) and kind in _KINDS for kind in told)
 
     def read(self, path: Path, problems: Problems) -> Iterator[Recording]:
         """The session in a file."""

@@ -140,6 +140,21 @@ def test_a_report_goes_to_a_file(log, tmp_path, capsys):
     assert "<html" in (tmp_path / "report.html").read_text()
 
 
+def test_a_file_that_cant_be_written_is_told(log, tmp_path, capsys):
+    log()
+    for place in (tmp_path, tmp_path / "nowhere" / "report.html"):
+        assert run(tmp_path, "-o", str(place)) == 2
+        assert f"-o {place}: can't be written: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["k[/x]", "[bold]loud[/bold]", ":warning:", "odd\x1b[2J\x07name"])
+def test_names_of_somebody_elses_are_neither_read_nor_obeyed(log, tmp_path, capsys, key):
+    name = log(key)
+    assert run(tmp_path, name) == 0
+    shown = "".join(letter if letter.isprintable() else " " for letter in key)
+    assert f"({shown})" in capsys.readouterr().out
+
+
 def test_a_wrong_session_and_a_log_without_any_are_told(log, tmp_path, capsys):
     log()
     assert run(tmp_path, "nope") == 2

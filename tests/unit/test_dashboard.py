@@ -398,6 +398,10 @@ def test_where_others_listen_no_text_is_told_at_all(played):
     )
     why = told(answers, "why", session=played.session, call="0:9")
     assert {row["about"] for row in why["rows"]} == {""}
+    everything = [told(answers, name, session=played.session) for name in ("story", "outline", "sums")]
+    everything += [told(answers, "why", session=played.session, call=f"0:{call}") for call in range(1, 13)]
+    assert any(one["logged"]["repacks"] for one in everything[3:]), "or there is nothing to hide"
+    assert all(word not in json.dumps(everything) for word in (SECRET, "src/part"))
 
 
 def test_errors_of_a_bypass_are_told_only_to_whoever_is_here(tmp_path):

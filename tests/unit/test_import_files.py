@@ -245,6 +245,13 @@ def test_a_conversation_may_tell_its_name_its_model_and_its_tools(tmp_path):
     assert problems.bad == 1
 
 
+@pytest.mark.parametrize("kind", [["object", "null"], {"a": 1}, None, 3, True])
+def test_other_peoples_json_is_nobodys_log(tmp_path, kind):
+    for name in ("schema.json", "rows.jsonl"):
+        (tmp_path / name).write_text(json.dumps({"type": kind, "payload": [], "messages": {}}))
+        assert importing.format_of(tmp_path / name) in (None, "")
+
+
 def test_messages_of_odd_shapes_are_never_fatal(tmp_path):
     odd = [{"role": "user", "content": 5}, {"role": "user", "content": [7, {"text": 1}]}]
     odd += [
