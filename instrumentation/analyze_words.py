@@ -54,6 +54,7 @@ def _facts(analysis: Analysis) -> Iterator[str]:
         yield f"         {one.name}: {_counted(one.sessions, 'session')}, {_counted(one.calls, 'call')}"
     yield from (f"         {line}" for line in _left(analysis))
     if not analysis.sessions:
+        yield "         no session of an agent was found there"
         return
     yield f"         {_counted(len(analysis.sessions), 'session')}, {_counted(totals.calls, 'call')}{_span(analysis)}"
     new = round(totals.client.total / totals.amplification) if totals.amplification else 0

@@ -193,6 +193,7 @@ def test_where_there_is_no_session_it_says_so_and_still_how_to_start(tmp_path, c
     status, out, _ = run(capsys, tmp_path / "notes.jsonl", tmp_path / "two")
     assert status == 1
     assert "1 file of no known format" in out
+    assert "no session of an agent was found there" in out
     assert "1 file with the content of another left out" in out
     assert out.endswith("in any of Anthropic's\n")
     assert run(capsys, tmp_path / "two", "--json")[0] == 1
