@@ -108,7 +108,10 @@ def _waste(analysis: Analysis, width: int) -> Iterator[str]:
     yield from _table(head, [*rows, whole], width)
     if not client.unused_schemas and any(one.name != OWN for one in analysis.formats):
         yield "(these logs don't say which tools were offered: those that are never called are in the system prompt)"
-    yield "(the cost is the least that it can have been: waste is taken to have been cached wherever it can have been)"
+    if analysis.paid.telling < analysis.paid.input:
+        yield "(calls that don't say what was cached count as if nothing was: theirs is the most that it can have been)"
+    if analysis.paid.telling or not analysis.paid.input:
+        yield "(the cost is the least that it can have been: waste counts as cached wherever it can have been)"
 
 
 def _cost_of(tokens: int, spent: Spent, analysis: Analysis) -> Iterator[str]:

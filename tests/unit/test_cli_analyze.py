@@ -62,6 +62,21 @@ def lines_of(out, first, count):
     return lines[at : at + count]
 
 
+def test_it_says_how_sure_the_cost_of_waste_is(tmp_path, capsys):
+    told = run(capsys, write(tmp_path / "logs", "claude_code"), "--jobs", 1)[1]
+    assert "the least that it can have been" in told
+    assert "the most that it can have been" not in told
+    path = record(tmp_path / "silent.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    counted = {"usage": {"prompt_tokens": 5_000, "completion_tokens": 5}}
+    path.write_text(
+        "\n".join(json.dumps({**row, "_meta": counted} if row.get("role") == "assistant" else row) for row in rows)
+    )
+    told = run(capsys, path, "--jobs", 1)[1]
+    assert "the least that it can have been" not in told
+    assert "the most that it can have been" in told
+
+
 def test_it_tells_what_was_read_sent_paid_and_wasted(tmp_path, capsys):
     folder = write(tmp_path / "logs", "claude_code")
     with (folder / "claude_code-1.jsonl").open("ab") as file:
