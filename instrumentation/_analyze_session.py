@@ -268,7 +268,7 @@ def _schemas(prepared: Prepared) -> dict[str, int]:
     heads: dict[bytes, tuple[Step, int]] = {}
     for call in prepared.calls:
         if call.step.answered and call.step.offers:
-            key = call.prompt.keys[0]
+            key = call.prompt.first
             heads[key] = (call.step, heads[key][1] + 1 if key in heads else 1)
     found: dict[str, int] = {}
     for step, times in heads.values():

@@ -131,10 +131,10 @@ def _head(dialect: Dialect, call: Call, table: Table) -> tuple[bytes, int]:
     """What stood outside of the items: what it is known by, and its bytes."""
     tool, short = added_tool(call, table), short_tools(call, table)
     if not tool:
-        return call.prompt.keys[0], call.step.outside
+        return call.prompt.first, call.step.outside
     entry = definition(dialect.name, tool)
     forms = sorted(f"{one.handle} {one.form}" for one in short.shortened.values()) if short else []
-    key = b" ".join([call.prompt.keys[0], entry, *(form.encode() for form in forms)])
+    key = b" ".join([call.prompt.first, entry, *(form.encode() for form in forms)])
     return key, call.step.outside + len(entry) - (short.freed if short else 0)
 
 

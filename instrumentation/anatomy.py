@@ -218,7 +218,7 @@ class _Reader:
         return found
 
     def _head(self, call: Call) -> Head:
-        key = call.prompt.keys[0]
+        key = call.prompt.first
         if key not in self._heads:
             self._heads[key] = head_of(call.step, self._called)
         return self._heads[key]

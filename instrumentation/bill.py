@@ -26,12 +26,24 @@ def tokens_in(size: int) -> int:
     return max(1, round(size / BYTES_A_TOKEN))
 
 
-@dataclass(frozen=True, slots=True)
 class Prompt:
-    """The parts of a request: what each is known by, and the tokens of all up to its end."""
+    """The parts of a request: what each is known by, and the tokens of all up to its end.
 
-    keys: list[bytes] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
+    A prompt that only grows shares its lists with those it grew from, as every prompt of a long session would otherwise
+    hold all of it once more; each knows how much of them is its own.
+    """
+
+    __slots__ = ("_ends", "_keys", "_size")
+
+    def __init__(self, keys: list[bytes] | None = None, ends: list[int] | None = None, size: int | None = None) -> None:
+        self._keys = [] if keys is None else keys
+        self._ends = [] if ends is None else ends
+        self._size = len(self._keys) if size is None else size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Prompt) and (self.keys, self.ends) == (other.keys, other.ends)
+
+    __hash__ = None  # type: ignore[assignment]
 
     @classmethod
     def of(cls, keys: list[bytes], tokens: Iterable[int]) -> "Prompt":
@@ -39,16 +51,38 @@ class Prompt:
         return cls(keys, list(accumulate(tokens)))
 
     @property
+    def keys(self) -> list[bytes]:
+        """What each part is known by."""
+        return self._keys[: self._size]
+
+    @property
+    def ends(self) -> list[int]:
+        """The tokens up to the end of each part."""
+        return self._ends[: self._size]
+
+    @property
+    def first(self) -> bytes:
+        """What the first part is known by."""
+        return self._keys[0]
+
+    @property
     def tokens(self) -> int:
         """The tokens of the whole prompt."""
-        return self.ends[-1] if self.ends else 0
+        return self.upto(self._size)
+
+    def upto(self, parts: int) -> int:
+        """The tokens of so many parts."""
+        return self._ends[parts - 1] if parts else 0
 
     def grown(self, keys: Sequence[bytes], tokens: Sequence[int], keep: int | None = None) -> "Prompt":
         """The first ``keep`` parts, by default all, and these after them."""
-        kept = len(self.keys) if keep is None else keep
-        before = self.ends[kept - 1] if kept else 0
-        ends = list(accumulate(tokens, initial=before))[1:]
-        return Prompt([*self.keys[:kept], *keys], [*self.ends[:kept], *ends])
+        kept = self._size if keep is None else min(keep, self._size)
+        ends = list(accumulate(tokens, initial=self.upto(kept)))[1:]
+        if kept < len(self._keys):  # another has grown from here
+            return Prompt([*self._keys[:kept], *keys], [*self._ends[:kept], *ends])
+        self._keys += keys
+        self._ends += ends
+        return Prompt(self._keys, self._ends, kept + len(keys))
 
 
 class Charged(NamedTuple):
@@ -73,8 +107,9 @@ class Bill:
     def charge(self, prompt: Prompt, at: float, output: int, prices: Prices | None = None) -> Charged:
         """Charge one request, under these prices from now on if some are given; what it costs."""
         self.prices = prices or self.prices
-        hit = self._hit(prompt.keys, at)
-        cached, tokens = prompt.ends[hit - 1] if hit else 0, prompt.tokens
+        keys = prompt.keys
+        hit = self._hit(keys, at)
+        cached, tokens = prompt.upto(hit), prompt.tokens
         rates, so_far = self.prices, self.charged
         cost = rates.read * cached + rates.write * (tokens - cached) + rates.output * output
         self.charged = Charged(
@@ -85,7 +120,7 @@ class Bill:
             so_far.requests + 1,
             max(so_far.peak, tokens),
         )
-        self._held = [*self._held[1 - REMEMBERED :], (at, prompt.keys)]
+        self._held = [*self._held[1 - REMEMBERED :], (at, keys)]
         return Charged(cost, tokens, cached, output, 1, tokens)
 
     def _hit(self, keys: list[bytes], at: float) -> int:

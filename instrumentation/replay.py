@@ -290,7 +290,7 @@ class Player:
     def _head(self, turn: Turn) -> tuple[bytes, int]:
         """What stands outside of the items as it goes out: what it is known by in the bill, and its bytes."""
         tool = definition(self._dialect.name, turn.tool) if turn.tool else b""
-        key, size = turn.call.prompt.keys[0] + tool, turn.call.step.outside + len(tool)
+        key, size = turn.call.prompt.first + tool, turn.call.step.outside + len(tool)
         return (key + _forms(turn.short), size - turn.short.freed) if turn.short else (key, size)
 
     def _as_sent(self, at: int, table: Table) -> tuple[bytes, int]:
