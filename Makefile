@@ -17,8 +17,16 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)  ## play a sample session through the proxy and print what was logged
 	@$(BIN)/ctxpager demo
 
+# In two processes: tests that talk to real proxies mostly wait, so that the others run beside them.
+PYTEST := $(BIN)/python -m pytest --cov --cov-report= --cov-fail-under=0 -m "not recorded"
+
 test: $(STAMP)  ## every test that needs nothing but this checkout
-	@$(BIN)/python -m pytest --cov --cov-report=term -m "not recorded" tests
+	@rm -f .coverage .coverage.*
+	@COVERAGE_FILE=.coverage.wire $(PYTEST) tests/wire tests/e2e tests/browser >.coverage.log 2>&1 & wire=$$!; \
+	COVERAGE_FILE=.coverage.unit $(PYTEST) tests/architecture tests/contract tests/unit; status=$$?; \
+	wait $$wire || status=1; cat .coverage.log; rm -f .coverage.log; \
+	$(BIN)/coverage combine --quiet .coverage.unit .coverage.wire && $(BIN)/coverage report || status=1; \
+	exit $$status
 
 check: $(STAMP)  ## lint, format, types, import contracts, architecture
 	@$(BIN)/ruff check .
