@@ -24,11 +24,15 @@ Edit = tuple[Span, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request as it goes upstream: the client's, with edits; ``more`` items follow those of the client."""
+    """A request as it goes upstream: the client's, with edits; ``more`` items follow those of the client.
+
+    ``tools`` says in which forms the client's tools are sent, where that was decided of those that it offers.
+    """
 
     request: Request
     edits: tuple[Edit, ...] = ()
     more: tuple[bytes, ...] = ()
+    tools: Toolset | None = None
 
     @property
     def changed(self) -> bool:
@@ -79,12 +83,16 @@ def render(dialect: Dialect, request: Request, table: Table, carrier: Carrier | 
     ends = (len(table.slots) - 1, table.last_end) if head is not None else ()
     marked = {at for at in ends if 0 <= at < len(table.slots)}
     edits = [*_slots(dialect, request, table, marked)]
+    short = None
     if carrier is not None and table.tool:
         edits += _tool(request, carrier, definition(dialect.name, table.tool))
-        edits += _tools(dialect, request, table.tools)
+        listed = dialect.offers(request) if table.tools is not None and table.tools.shortened else None
+        if table.tools is not None and listed is not None and listed.offers.digest == table.tools.digest:
+            short = table.tools
+            edits += short.edits(listed)
     if head is not None and not any(_overlap(head[0], span) for span, _ in edits):
         edits.append(head)
-    return Outgoing(request, tuple(edits))
+    return Outgoing(request, tuple(edits), tools=short)
 
 
 def marked(dialect: Dialect, request: Request) -> Outgoing:
@@ -159,14 +167,6 @@ def _tool(request: Request, carrier: Carrier, entry: bytes) -> list[Edit]:
     shift = request.starts[carrier.item] if carrier.item is not None else 0
     at = shift + carrier.at
     return [(Span(at, at), carrier.before + entry + carrier.after)]
-
-
-def _tools(dialect: Dialect, request: Request, decided: Toolset | None) -> Iterator[Edit]:
-    """The edits that put short forms in the place of tools, as long as the client offers those that were decided on."""
-    listed = dialect.offers(request) if decided is not None and decided.shortened else None
-    if decided is None or listed is None or listed.offers.digest != decided.digest:
-        return
-    yield from decided.edits(listed)
 
 
 def _overlap(left: Span, right: Span) -> bool:

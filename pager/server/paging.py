@@ -20,7 +20,6 @@ from pager.experience import SHIPPED, Experience, recalled
 from pager.lineage import Placement, Session
 from pager.model import Request
 from pager.models import Table as Models
-from pager.offers import Listed
 from pager.page import GRACE, Page
 from pager.planner import Plan, Terms
 from pager.render import Outgoing, marked, render
@@ -60,8 +59,7 @@ def bypassed(headers: Mapping[str, str]) -> str:
 class Paged:
     """A call as it was planned: ``untouched``, else in full but for cache marks, else paged.
 
-    The tool is added where there is a ``carrier`` for it; ``listed`` are the client's own, and ``tools`` says how they
-    are sent, if that was decided. ``rule`` is the policy it is planned under. ``spot`` is the
+    The tool is added where there is a ``carrier`` for it. ``rule`` is the policy it is planned under. ``spot`` is the
     call's number and attempt; ``events`` and ``blobs`` are for the log.
     """
 
@@ -74,8 +72,6 @@ class Paged:
     untouched: bool = False
     full: bool = True
     carrier: Carrier | None = None
-    listed: Listed | None = None
-    tools: Toolset | None = None
     outgoing: Outgoing | None = None
     events: list[Event] = field(default_factory=list)
     blobs: dict[bytes, bytes] = field(default_factory=dict)
@@ -84,6 +80,11 @@ class Paged:
     def outside(self) -> int:
         """The bytes of the prompt that stand outside of its items."""
         return self.request.outside - self.table.freed
+
+    @property
+    def tools(self) -> Toolset | None:
+        """In which forms the client's tools are sent, if that was decided."""
+        return self.outgoing.tools if self.outgoing is not None else None
 
     @property
     def moved_on(self) -> bool:
@@ -155,7 +156,6 @@ class Pager:
             return Outgoing(paged.request)
         if paged.full:
             return marked(paged.dialect, paged.request) if self._marks else Outgoing(paged.request)
-        paged.tools = _in_force(paged)
         return render(paged.dialect, paged.request, paged.table, paged.carrier, marks=self._marks)
 
     def rescue(self, paged: Paged, branch: int, excess: int) -> Repacked | None:
@@ -213,7 +213,7 @@ class Pager:
     def _decide_tools(self, paged: Paged, session: Session, where: tuple[int, int, int], carrier: Carrier) -> None:
         if not self._tools.on or carrier.item is not None:
             return
-        listed = paged.listed = paged.dialect.offers(paged.request)
+        listed = paged.dialect.offers(paged.request)
         if listed is None:
             return
         decided = tooling.settle(session, where, listed.offers, carrier.names, paged.terms, self._tools)
@@ -259,11 +259,3 @@ class Pager:
     def _text(self, dialect: Dialect, source: Source) -> str | None:
         raw = self.tables.fetch(source.message)
         return None if raw is None else text_at(dialect, raw, source.key)
-
-
-def _in_force(paged: Paged) -> Toolset | None:
-    """How the client's tools are sent, if that was decided of those that it offers now."""
-    decided, listed = paged.table.tools, paged.listed
-    if decided is not None and paged.carrier is not None and listed is None:
-        listed = paged.listed = paged.dialect.offers(paged.request)
-    return decided if decided is not None and listed is not None and listed.offers.digest == decided.digest else None
