@@ -18,7 +18,7 @@ from pager.lineage import Session
 from pager.page_in import definition
 from pager.sites import stubbed
 from pager.store import Stored
-from pager.table import Slot, Table
+from pager.table import Slot, Table, same_slots
 from pager.tables import Tables
 from pager.toolset import Toolset
 
@@ -89,7 +89,7 @@ class Prompts:
         """The prompt of a call as it was paged; what it has in common with the one before is not made again."""
         sent, (head, size) = self._sent.setdefault(call.step.branch, _Sent()), _head(dialect, call, table)
         fresh = min((at for at in table.changed if table.slots[at].sent is None), default=len(table.slots))
-        keep = min(fresh, _same(sent.slots, table.slots)) if head == sent.head else 0
+        keep = min(fresh, same_slots(sent.slots, table.slots)) if head == sent.head else 0
         if not keep:
             sent.prompt = Prompt.of([head], [tokens_in(size)])
         items = [self._as_sent(dialect, table, at) for at in range(keep, len(table.slots))]
@@ -136,12 +136,3 @@ def _head(dialect: Dialect, call: Call, table: Table) -> tuple[bytes, int]:
     forms = sorted(f"{one.handle} {one.form}" for one in short.shortened.values()) if short else []
     key = b" ".join([call.prompt.first, entry, *(form.encode() for form in forms)])
     return key, call.step.outside + len(entry) - (short.freed if short else 0)
-
-
-def _same(old: Sequence[Slot], new: Sequence[Slot]) -> int:
-    """How many slots are the very same at the beginning: a table only ever cuts its slots off and adds others."""
-    low, high = 0, min(len(old), len(new))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if old[middle - 1] is new[middle - 1] else (low, middle - 1)
-    return low

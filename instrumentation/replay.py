@@ -32,7 +32,7 @@ from pager.planner import ROOM, Plan, Terms
 from pager.policy import ASKING, Policy, View
 from pager.sites import stubbed
 from pager.stubs import handle_of
-from pager.table import Slot, Table
+from pager.table import Slot, Table, same_slots
 from pager.tables import Tables
 from pager.terms import reserve_of
 from pager.toolset import Sent, Toolset
@@ -278,7 +278,7 @@ class Player:
         if turn.full or not (table.tool or table.changed or table.expanded):
             return turn.call.prompt
         sent, (head, size) = self._sent[step.branch], self._head(turn)
-        keep = min(_same(sent.slots, table.slots), sent.changed_from) if head == sent.head else 0
+        keep = min(same_slots(sent.slots, table.slots), sent.changed_from) if head == sent.head else 0
         if not keep:
             sent.prompt = Prompt.of([head], [tokens_in(size)])
         items = [self._as_sent(at, table) for at in range(keep, len(table.slots))]
@@ -410,12 +410,3 @@ def _is_new_result(table: Table, page: Page) -> bool:
 
 def _unseen(need: Need, stubs: str) -> bool:
     return any(sign not in stubs for sign in need.signs)
-
-
-def _same(old: Sequence[Slot], new: Sequence[Slot]) -> int:
-    """How many slots are the very same at the beginning: a table only ever cuts its slots off and adds others."""
-    low, high = 0, min(len(old), len(new))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if old[middle - 1] is new[middle - 1] else (low, middle - 1)
-    return low

@@ -416,6 +416,15 @@ def _names(handle: str, count: int) -> list[str]:
     return [handle if number == 1 else f"{handle}@{number}" for number in range(1, count + 1)]
 
 
+def same_slots(old: Sequence[Slot], new: Sequence[Slot]) -> int:
+    """How many slots are the very same at the beginning: a table only ever cuts its slots off and adds others."""
+    low, high = 0, min(len(old), len(new))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if old[middle - 1] is new[middle - 1] else (low, middle - 1)
+    return low
+
+
 def common_length(left: Sequence[bytes], right: Sequence[bytes]) -> int:
     """How many elements two lists share at their beginning."""
     shorter = min(len(left), len(right))
