@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from guards import Watching
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,19 +22,6 @@ HIDDEN = Call(TOOL, {"pages": [HANDLE]})
 MIMIC = Call("edit", {"text": HANDLE})
 READ, SHELL = Call("read", {"path": "a.py"}), Call("shell", {"cmd": "make"})
 MARK = {"cache_control": {"type": "ephemeral"}}
-
-
-class Watching:
-    """A guard that watches every call, and holds those whose arguments a function says."""
-
-    def __init__(self, holds):
-        self._holds = holds
-
-    def watches(self, name):
-        return True
-
-    def holds(self, name, arguments):
-        return self._holds(arguments)
 
 
 def is_hidden(call) -> bool:

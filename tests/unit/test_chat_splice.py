@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import httpx2
 import pytest
+from guards import Picky, Watching
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import OpenAI
@@ -24,32 +25,6 @@ HANDLE = "pg_0123456789abcdef"
 HIDDEN = Call(TOOL, {"pages": [HANDLE]})
 MIMIC = Call("edit", {"text": f"[{HANDLE}: 90 lines of a.py]"})
 READ, SHELL = Call("read", {"path": "a.py"}), Call("shell", {"cmd": "make \u00e9\U0001f600"})
-
-
-class Watching:
-    """A guard that watches every call, and holds those whose arguments a function says."""
-
-    def __init__(self, holds):
-        self._holds = holds
-
-    def watches(self, name):
-        return True
-
-    def holds(self, name, arguments):
-        return self._holds(arguments)
-
-
-class Picky:
-    """A guard that watches only some tools, or all of them, and holds calls of one."""
-
-    def __init__(self, *, everything=False):
-        self._everything = everything
-
-    def watches(self, name):
-        return self._everything or name in ("checked", "refused")
-
-    def holds(self, name, arguments):
-        return name == "refused"
 
 
 def imitates(arguments) -> bool:

@@ -7,12 +7,7 @@ import pytest
 
 from pager import cli
 
-
-@pytest.fixture(autouse=True)
-def at_home(tmp_path, monkeypatch):
-    """A folder without anybody's settings; the command line reads the process's own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+pytestmark = pytest.mark.usefixtures("at_home")
 
 
 def test_config_prints_what_is_in_force_and_where_it_came_from(tmp_path, capsys):

@@ -12,10 +12,8 @@ from pager.stores import open_store
 
 
 @pytest.fixture(autouse=True)
-def at_home(tmp_path, monkeypatch):
-    """A folder without anybody's settings; the command line reads the process's own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def data(at_home, tmp_path):
+    """A home with a folder for the log."""
     (tmp_path / "data").mkdir()
 
 

@@ -19,11 +19,7 @@ CHAT = load("chat")
 OPTIONS = {"age": 1, "size": 500}
 
 
-@pytest.fixture(autouse=True)
-def at_home(tmp_path, monkeypatch):
-    """A folder without anybody's settings; the command line reads the process's own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+pytestmark = pytest.mark.usefixtures("at_home")
 
 
 @pytest.fixture

@@ -20,11 +20,7 @@ CHAT = load("chat")
 TOOLS = [{"type": "function", "function": {"name": "read"}}]
 
 
-@pytest.fixture(autouse=True)
-def at_home(tmp_path, monkeypatch):
-    """A folder without anybody's settings; the command line reads the process's own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+pytestmark = pytest.mark.usefixtures("at_home")
 
 
 def messages(calls):

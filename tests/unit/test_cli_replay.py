@@ -15,11 +15,7 @@ from pager.stores import open_store
 CHAT = load("chat")
 
 
-@pytest.fixture(autouse=True)
-def at_home(tmp_path, monkeypatch):
-    """A folder without anybody's settings; the command line reads the process's own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+pytestmark = pytest.mark.usefixtures("at_home")
 
 
 def messages(calls):

@@ -22,11 +22,7 @@ PROSE = "It is explained at length, with all that is to be minded, and what happ
 PARAMETERS = {"type": "object", "properties": {"title": {"type": "string", "description": PROSE}}}
 
 
-@pytest.fixture(autouse=True)
-def at_home(tmp_path, monkeypatch):
-    """A folder without anybody's settings; the command line reads the process's own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+pytestmark = pytest.mark.usefixtures("at_home")
 
 
 @pytest.fixture

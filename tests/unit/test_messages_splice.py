@@ -8,6 +8,7 @@ import httpx2
 import orjson
 import pytest
 from anthropic import Anthropic
+from guards import Picky, Watching
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,32 +30,6 @@ ROUNDS = 5
 
 
 # ---------------------------------------------------------------- writing what a provider sends
-
-
-class Watching:
-    """A guard that watches every call, and holds those whose arguments a function says."""
-
-    def __init__(self, holds):
-        self._holds = holds
-
-    def watches(self, name):
-        return True
-
-    def holds(self, name, arguments):
-        return self._holds(arguments)
-
-
-class Picky:
-    """A guard that watches only some tools, or all of them, and holds calls of one."""
-
-    def __init__(self, *, everything=False):
-        self._everything = everything
-
-    def watches(self, name):
-        return self._everything or name in ("checked", "refused")
-
-    def holds(self, name, arguments):
-        return name == "refused"
 
 
 def event(kind, **fields) -> bytes:

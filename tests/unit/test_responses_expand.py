@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from guards import Unwatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,16 +25,6 @@ SPACE = {"type": "namespace", "name": "team", "tools": [{"type": "function", "na
 USER = {"role": "user", "content": "Go on."}
 FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
 FILES = sorted(Path(FOLDER).glob("recorded/*/*.jsonl.gz")) if FOLDER else []
-
-
-class Unwatched:
-    """A guard that lets every call pass."""
-
-    def watches(self, name):
-        return False
-
-    def holds(self, name, arguments):
-        return False
 
 
 def request(*items, separators=(",", ":"), **fields):

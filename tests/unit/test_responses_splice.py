@@ -6,6 +6,7 @@ from itertools import count
 import httpx2
 import msgspec
 import pytest
+from guards import Picky, Watching
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import OpenAI
@@ -31,32 +32,6 @@ OURS = json.loads(definition("responses"))
 PAGE_IN = Call("page_in", {"pages": [HANDLE]})
 UNHURRIED = settings(deadline=None)  # cores may be shared
 OPENINGS = 2  # response.created, response.in_progress
-
-
-class Watching:
-    """A guard that watches every call, and holds those whose arguments a function says."""
-
-    def __init__(self, holds):
-        self._holds = holds
-
-    def watches(self, name):
-        return True
-
-    def holds(self, name, arguments):
-        return self._holds(arguments)
-
-
-class Picky:
-    """A guard that watches only some tools, or all of them, and holds calls of one."""
-
-    def __init__(self, *, everything=False):
-        self._everything = everything
-
-    def watches(self, name):
-        return self._everything or name in ("checked", "refused")
-
-    def holds(self, name, arguments):
-        return name == "refused"
 
 
 def imitates(arguments: str) -> bool:
