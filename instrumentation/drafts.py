@@ -28,6 +28,7 @@ _FRESH = ("input_tokens", "prompt_tokens", "input")
 _CACHED = ("cache_read_input_tokens", "cacheRead")
 _WRITTEN = ("cache_creation_input_tokens", "cacheWrite")
 _OUTPUT = ("output_tokens", "completion_tokens", "output")
+_LIFETIMES = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 
@@ -40,7 +41,9 @@ def counted(usage: object) -> Tokens | None:
     for details in (usage.get(name) for name in _DETAILS):  # here the cached tokens are among the others
         if isinstance(details, Mapping) and "cached_tokens" in details:
             return Tokens(fresh, _sum(details, ("cached_tokens",)), 0, output, tells_cached=True)
-    return Tokens(fresh + cached + put, cached, put, output, tells_cached=told)
+    granted = usage.get("cache_creation")
+    short, long = (_sum(granted, (name,)) if isinstance(granted, Mapping) else 0 for name in _LIFETIMES)
+    return Tokens(fresh + cached + put, cached, put, output, tells_cached=told, written_5m=short, written_1h=long)
 
 
 def _sum(usage: Mapping[str, object], names: Sequence[str]) -> int:

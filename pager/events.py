@@ -98,6 +98,8 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
     """Tokens as the provider reported them; ``input`` is the whole prompt, cached and written parts included.
 
     ``tells_cached`` is whether it said anything of cached tokens; logs from before that was kept never say so.
+    ``written_5m`` and ``written_1h`` are the parts of ``written`` that live 5 minutes and an hour; both are 0 where the
+    provider does not say, and in logs from before they were kept.
     """
 
     input: int = 0
@@ -106,6 +108,8 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
     output: int = 0
     reasoning: int = 0
     tells_cached: bool = False
+    written_5m: int = 0
+    written_1h: int = 0
 
     @property
     def cached_if_told(self) -> int | None:

@@ -104,6 +104,8 @@ class Usage:
     """Tokens as the provider reported them; ``input`` is the whole prompt, cached and written parts included.
 
     ``tells_cached`` is whether it said anything of cached tokens: then 0 of them is a miss, else it means nothing.
+    ``written_5m`` and ``written_1h`` are the parts of ``written`` that the provider keeps 5 minutes and an hour.
+    Both are 0 where nothing was written, and where the provider does not say how long it keeps what was.
     """
 
     input: int = 0
@@ -112,6 +114,8 @@ class Usage:
     output: int = 0
     reasoning: int = 0
     tells_cached: bool = False
+    written_5m: int = 0
+    written_1h: int = 0
 
 
 @dataclass(frozen=True, slots=True)

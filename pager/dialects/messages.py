@@ -41,6 +41,10 @@ from pager.toolset import Toolset
 
 _USER_SESSION = re.compile(r"_session_([0-9A-Za-z-]+)$")
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+_DETAILS = {
+    "output_tokens_details": ("thinking_tokens",),
+    "cache_creation": ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"),
+}
 _ERROR_TYPES = {
     401: "authentication_error",
     402: "billing_error",
@@ -264,9 +268,9 @@ class _Draft:
     def _count(self, usage: Json) -> None:
         """Later counts correct earlier ones, field by field."""
         self._counts.update((name, usage[name]) for name in _COUNTS if type(usage.get(name)) is int)
-        thought = record(usage.get("output_tokens_details")).get("thinking_tokens")
-        if type(thought) is int:
-            self._counts["thinking_tokens"] = thought
+        for details, names in _DETAILS.items():
+            told = record(usage.get(details))
+            self._counts.update((name, told[name]) for name in names if type(told.get(name)) is int)
 
     def answer(self) -> Answer:
         """The answer as far as it has come."""
@@ -288,5 +292,6 @@ class _Draft:
         if not self._counts:
             return None
         fresh, cached, written, output = (self._counts.get(name, 0) for name in _COUNTS)
-        thought, told = self._counts.get("thinking_tokens", 0), "cache_read_input_tokens" in self._counts
-        return Usage(fresh + cached + written, cached, written, output, thought, told)
+        thought, short, long = (self._counts.get(name, 0) for names in _DETAILS.values() for name in names)
+        told = "cache_read_input_tokens" in self._counts
+        return Usage(fresh + cached + written, cached, written, output, thought, told, short, long)

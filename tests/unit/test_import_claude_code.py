@@ -37,9 +37,12 @@ class Log:
         block = {"tool_use_id": call_id, "type": "tool_result", "content": content}
         return self.user([block], toolUseResult={"stdout": content}, **more)
 
-    def answer(self, answer_id, *blocks, output=9, given=(4, 100, 1000), model="claude-opus-4-5", **more):
+    def answer(self, answer_id, *blocks, output=9, given=(4, 100, 1000), granted=None, model="claude-opus-4-5", **more):
         counts = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
         usage = {**dict(zip(counts, given, strict=True)), "output_tokens": output, "service_tier": "standard"}
+        if granted is not None:
+            names = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+            usage["cache_creation"] = dict(zip(names, granted, strict=True))
         message = {"model": model, "id": answer_id, "type": "message", "role": "assistant", "content": list(blocks)}
         return self.line("assistant", message={**message, "usage": usage}, requestId=f"req_{answer_id}", **more)
 
@@ -113,6 +116,17 @@ def test_an_answer_counts_once_with_its_last_counts(tmp_path):
     (step,) = only(log.read(tmp_path)).steps
     assert step.usage == Tokens(1104, 1000, 100, 40, tells_cached=True)
     assert step.output == 40
+
+
+def test_tokens_written_for_an_hour_are_kept_apart_for_each_call(tmp_path):
+    log = Log()
+    log.user("go")
+    log.answer("m1", text("a"), granted=(30, 70))
+    log.user("more")
+    log.answer("m2", text("b"))
+    first, second = only(log.read(tmp_path)).steps
+    assert first.usage == Tokens(1104, 1000, 100, 9, tells_cached=True, written_5m=30, written_1h=70)
+    assert second.usage == Tokens(1104, 1000, 100, 9, tells_cached=True), "an older version does not say"
 
 
 def test_counts_of_an_answer_that_had_only_begun_are_not_its_output(tmp_path):

@@ -27,6 +27,20 @@ from pager.events import Tokens
             {"input_tokens": 1, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3, "output_tokens": 2},
             Tokens(9, 5, 3, 2, tells_cached=True),
         ),
+        (
+            {
+                "input_tokens": 1,
+                "cache_read_input_tokens": 5,
+                "cache_creation_input_tokens": 9,
+                "cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 7},
+                "output_tokens": 2,
+            },
+            Tokens(15, 5, 9, 2, tells_cached=True, written_5m=2, written_1h=7),
+        ),
+        (
+            {"input_tokens": 1, "cache_creation_input_tokens": 9, "cache_creation": None},
+            Tokens(10, 0, 9, 0),
+        ),
         ({"input": 1, "cacheRead": 5, "cacheWrite": 3, "output": 2, "cost": {}}, Tokens(9, 5, 3, 2, tells_cached=True)),
     ],
 )

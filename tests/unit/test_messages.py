@@ -249,6 +249,33 @@ def test_later_counts_correct_earlier_ones_field_by_field():
     assert usage == Usage(input=1405, cached=1200, written=200, output=9, tells_cached=True)
 
 
+GRANTED = {**FIRST_COUNTS, "cache_creation": {"ephemeral_5m_input_tokens": 60, "ephemeral_1h_input_tokens": 140}}
+
+
+def test_written_tokens_are_told_apart_by_how_long_the_provider_keeps_them():
+    told = Usage(input=1212, cached=1000, written=200, output=1, tells_cached=True, written_5m=60, written_1h=140)
+    assert read(stream({"type": "message_start", "message": {**BEGUN, "usage": GRANTED}})).usage == told
+    assert messages.read(json.dumps({**BEGUN, "usage": GRANTED}).encode()).usage == told
+
+
+def test_a_later_grant_corrects_an_earlier_one():
+    corrected = {
+        "output_tokens": 9,
+        "cache_creation": {"ephemeral_5m_input_tokens": 200, "ephemeral_1h_input_tokens": 0},
+    }
+    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": corrected}
+    usage = read(stream({"type": "message_start", "message": {**BEGUN, "usage": GRANTED}}, end)).usage
+    assert (usage.written, usage.written_5m, usage.written_1h) == (200, 200, 0)
+
+
+@pytest.mark.parametrize("granted", [None, [], "1h", {}, {"ephemeral_1h_input_tokens": None}])
+def test_a_grant_that_says_nothing_leaves_both_lifetimes_empty(granted):
+    usage = read(
+        stream({"type": "message_start", "message": {**BEGUN, "usage": {**FIRST_COUNTS, "cache_creation": granted}}})
+    ).usage
+    assert (usage.written, usage.written_5m, usage.written_1h) == (200, 0, 0)
+
+
 def test_arguments_may_stand_in_the_start_of_a_block():
     answer = read(stream(start(0, type="tool_use", id="t", name="f", input={"a": 1})))
     assert answer.calls == (ToolUse(0, "t", "f", '{"a":1}'),)
