@@ -53,7 +53,7 @@ class Cache:
 
 def uncached(prices: Prices) -> Prices:
     """The prices where nothing is cached: every token counts in full on each call."""
-    return replace(prices, read=1.0, write=1.0, ttl_seconds=0.0)
+    return replace(prices, read=1.0, write=1.0, write_long=1.0, ttl_seconds=0.0)
 
 
 # A version's number, and no further one of one or two digits behind it: a date has more.

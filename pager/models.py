@@ -23,9 +23,12 @@ WINDOW = 128_000
 """The window of a model that is not in the table."""
 
 NAMED: Mapping[str, Prices] = {
-    "anthropic": Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0),
-    "openai": Prices(read=0.1, write=1.0, output=8.0, ttl_seconds=600.0),
-    "none": Prices(read=1.0, write=1.0, output=5.0, ttl_seconds=0.0),
+    "anthropic": Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0, write_long=2.0),
+    "claude-5.5": Prices(read=0.05, write=1.25, output=5.0, ttl_seconds=300.0, write_long=2.0),
+    "claude-fable-5.1": Prices(read=0.025, write=1.25, output=5.0, ttl_seconds=300.0, write_long=2.0),
+    "gpt-5.6": Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=1_800.0, write_long=1.25),
+    "openai": Prices(read=0.1, write=1.0, output=8.0, ttl_seconds=600.0, write_long=1.0),
+    "none": Prices(read=1.0, write=1.0, output=5.0, ttl_seconds=0.0, write_long=1.0),
 }
 """The price lists that ``--prices`` knows by name."""
 
@@ -35,6 +38,8 @@ class Model:
     """One model; prices are US dollars per million tokens, None where unknown.
 
     ``cached`` is input read from the provider's cache; ``written`` is input written to it, ``written_1h`` for an hour.
+    Prompts of more than ``step_tokens`` cost ``step_factor`` times as much, and their answers ``step_output`` times;
+    it is 0 where the price of a token does not depend on the prompt's length.
     """
 
     name: str
@@ -49,6 +54,9 @@ class Model:
     cache_seconds: float | None = None
     cache_kind: CacheKind = CacheKind.AUTOMATIC
     cache_minimum: int = MINIMUM
+    step_tokens: int = 0
+    step_factor: float = 1.0
+    step_output: float = 1.0
     known: bool = False
 
 
@@ -73,29 +81,31 @@ def _fits(pattern: str, name: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
-def prices(model: Model, *, hour: bool = False) -> Prices:
-    """The model's prices as ratios; ``hour`` for a client that asks for the cache that lives an hour.
+def prices(model: Model) -> Prices:
+    """The model's prices as ratios.
 
-    Writing never counts as cheaper than plain input: some lists say 0 where they mean that it costs nothing extra.
+    Writing never counts as cheaper than plain input: some lists say 0 where they mean that it costs nothing extra. Nor
+    does writing for an hour count as cheaper than writing.
     """
-    found = _ratios(model, hour=hour)
+    found = _ratios(model)
     return uncached(found) if model.cache_kind is CacheKind.NONE else found
 
 
-def _ratios(model: Model, *, hour: bool) -> Prices:
+def _ratios(model: Model) -> Prices:
     if not model.input:
         return _by_maker(model.name)
     output = 5.0 if model.output is None else model.output / model.input
+    step = (model.step_tokens, model.step_factor, model.step_output)
     if model.cached is None:
-        return Prices(read=1.0, write=1.0, output=output, ttl_seconds=0.0)
-    long = hour and model.written_1h is not None
-    written = (model.written_1h if long else model.written) or 0.0
-    lifetime = LIFETIME if long or model.cache_seconds is None else model.cache_seconds
+        return Prices(1.0, 1.0, output, 0.0, 1.0, *step)
+    write = max((model.written or 0.0) / model.input, 1.0)
     return Prices(
-        read=min(model.cached / model.input, 1.0),
-        write=max(written / model.input, 1.0),
-        output=output,
-        ttl_seconds=lifetime,
+        min(model.cached / model.input, 1.0),
+        write,
+        output,
+        LIFETIME if model.cache_seconds is None else model.cache_seconds,
+        max((model.written_1h or 0.0) / model.input, write),
+        *step,
     )
 
 
@@ -143,7 +153,10 @@ def _telling(name: str) -> bool:
 
 
 Row = Sequence[Any]
-_COLUMNS = ("provider", "window", "output_limit", "input", "output", "cached", "written", "written_1h")
+_COLUMNS = (
+    *("provider", "window", "output_limit", "input", "output", "cached", "written", "written_1h"),
+    *("step_tokens", "step_factor", "step_output"),
+)
 
 
 @dataclass(frozen=True)
@@ -177,9 +190,9 @@ class Table:
         """What is known of a model: by its name, its name taken apart, its longest known beginning, or nothing."""
         return self._find(model)
 
-    def prices(self, model: str, *, hour: bool = False) -> Prices:
+    def prices(self, model: str) -> Prices:
         """The price ratios in force for a model."""
-        return self.fixed or prices(self.find(model), hour=hour)
+        return self.fixed or prices(self.find(model))
 
     def cache(self, model: str) -> Cache:
         """The cache in force for a model; none where reading from it is no cheaper than plain input."""
@@ -211,7 +224,7 @@ class Table:
         return next((self._index[way] for way in (*ways, *beginnings) if way in self._index), None)
 
     def _model(self, name: str) -> Model:
-        row = dict(zip(_COLUMNS, self.rows[name], strict=False))
+        row = {key: value for key, value in zip(_COLUMNS, self.rows[name], strict=False) if value is not None}
         provider = self.providers[row.pop("provider")]
         row["window"] = row.get("window") or WINDOW
         charges_writes = (row.get("written") or 0.0) > (row.get("input") or 0.0)
@@ -279,7 +292,15 @@ def parsed_overrides(text: str, *, origin: str, is_json: bool = False) -> Overri
 
 _LIMITS = ("window", "output_limit")
 _PRICES = ("input", "output", "cached", "written", "written_1h")
-_OVERRIDABLE = (*_LIMITS, *_PRICES, "cache_seconds", "cache_kind", "cache_minimum")
+_STEP = ("step_tokens", "step_factor", "step_output")
+_OVERRIDABLE = (*_LIMITS, *_PRICES, "cache_seconds", "cache_kind", "cache_minimum", *_STEP)
+_TYPES = {"step_tokens": (int,)}
+_WANTED = {
+    "cache_seconds": "a number of seconds from 0",
+    "step_tokens": "a whole number of tokens from 0",
+    "step_factor": "a number from 0",
+    "step_output": "a number from 0",
+}
 
 
 def overrides(data: object, *, origin: str) -> Overrides:
@@ -312,8 +333,8 @@ def _checked(key: str, given: Any, where: str) -> int | float | CacheKind:  # no
     if key in {*_LIMITS, "cache_minimum"}:
         if type(given) is not int or given < 1:
             raise ConfigError(f"{where}: must be a whole number of tokens from 1, found {given!r}")
-    elif type(given) not in {int, float} or not math.isfinite(given) or given < 0:
-        unit = "seconds" if key == "cache_seconds" else "US dollars per million tokens"
-        raise ConfigError(f"{where}: must be a number of {unit} from 0, found {given!r}")
+    elif type(given) not in _TYPES.get(key, (int, float)) or not math.isfinite(given) or given < 0:
+        wanted = _WANTED.get(key, "a number of US dollars per million tokens from 0")
+        raise ConfigError(f"{where}: must be {wanted}, found {given!r}")
     number: int | float = given
     return number

@@ -262,7 +262,12 @@ class Settings(_Part):
         "once a day, for the sessions that begin after that. off uses what is shipped, so that every session is "
         "decided as on a fresh install.",
     )
-    prices: Annotated[str, Words('"", "anthropic", "openai", "none" or the path of a price file')] = Field(
+    prices: Annotated[
+        str,
+        Words(
+            '"", "anthropic", "claude-5.5", "claude-fable-5.1", "gpt-5.6", "openai", "none" or the path of a price file'
+        ),
+    ] = Field(
         default="",
         description="Whose price ratios and cache lifetime are in force. Empty: they follow from each call's model, "
         "as one proxy may serve clients of several providers.",

@@ -4,14 +4,16 @@
     python scripts/make_models.py DIR/litellm-*.whl --date 2026-11-16
 
 Kept are chat and responses models with a window or a price. Prices become US dollars per million tokens. A row is
-``[provider, window, output limit, input, output, cached, written, written for an hour]``; the provider is an index into
-``providers``, an unknown value is null, and trailing nulls are left off. The same wheel and date always give the same
-bytes.
+``[provider, window, output limit, input, output, cached, written, written for an hour, step, input factor, output
+factor]``; the provider is an index into ``providers``, an unknown value is null, and trailing nulls are left off. A
+prompt of more tokens than the step costs that many times as much, and so does its answer; of several steps the first is
+kept. The same wheel and date always give the same bytes.
 """
 
 import argparse
 import hashlib
 import json
+import re
 import zipfile
 from datetime import date
 from pathlib import Path
@@ -26,6 +28,7 @@ PRICES = (
     ("cache_creation_input_token_cost",),
     ("cache_creation_input_token_cost_above_1hr",),
 )
+STEP = re.compile(r"input_cost_per_token_above_(\d+)k_tokens")
 Row = list[int | float | None]
 
 
@@ -47,11 +50,22 @@ def window(entry: dict[str, Any]) -> int | None:
     return int(entry["max_tokens"]) if entry.get("max_tokens") else None
 
 
+def step(entry: dict[str, Any]) -> Row:
+    """The prompt's length from which on tokens cost more, and how many times as much: of the prompt, of the answer."""
+    found = min((int(match[1]) for match in map(STEP.fullmatch, entry) if match), default=0)
+    plain, said = entry.get("input_cost_per_token"), entry.get("output_cost_per_token")
+    if not found or not plain:
+        return [None, None, None]
+    factor = float(f"{entry[f'input_cost_per_token_above_{found}k_tokens'] / plain:.6g}")
+    dearer = entry.get(f"output_cost_per_token_above_{found}k_tokens")
+    return [found * 1_000, factor, float(f"{dearer / said:.6g}") if dearer and said else 1.0]
+
+
 def row(entry: dict[str, Any], providers: list[str]) -> Row:
     """One model's row, without trailing nulls."""
     limit = int(entry["max_output_tokens"]) if entry.get("max_output_tokens") else None
     values: Row = [providers.index(entry["litellm_provider"]), window(entry), limit]
-    values += [per_million(entry, keys) for keys in PRICES]
+    values += [per_million(entry, keys) for keys in PRICES] + step(entry)
     while values[-1] is None:
         values.pop()
     return values

@@ -71,7 +71,7 @@ def test_a_cache_that_needs_marks_is_not_there_without_them():
 
 
 def test_without_a_cache_every_token_counts_in_full():
-    assert uncached(Prices(0.1, 1.25, 5.0, 300.0)) == Prices(1.0, 1.0, 5.0, 0.0)
+    assert uncached(Prices(0.1, 1.25, 5.0, 300.0)) == Prices(1.0, 1.0, 5.0, 0.0, 1.0)
 
 
 # Evidence.
@@ -104,7 +104,7 @@ def test_two_empty_reports_in_a_row_mean_that_the_provider_does_not_cache():
     evidence = seen((5, MISS), (5, MISS))
     assert not evidence.caches(TTL)
     assert not warm(evidence, 1.0, TTL)
-    assert evidence.believed(Prices()) == Prices(1.0, 1.0, 5.0, 0.0)
+    assert evidence.believed(Prices()) == Prices(1.0, 1.0, 5.0, 0.0, 1.0)
 
 
 def test_a_report_of_anything_cached_means_that_it_does_after_all():

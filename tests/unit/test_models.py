@@ -42,6 +42,7 @@ ROWS = {
     "elsewhere/free-1": [2, 32_768, None, 0, 0],
     "elsewhere/chat": [2, 4_096],
     "elsewhere/odd-1": [2, None, None, 2, 4, 0.2, 0],
+    "elsewhere/long-1": [2, None, None, 0.1, 0.5, 0.01, 0.125, None, 100_000, 5.0, 4.0],
 }
 
 
@@ -105,13 +106,14 @@ def test_a_row_becomes_a_model(small):
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ("claude-large-5", Prices(0.1, 1.25, 5.0, 300.0)),
-        ("gpt-5", Prices(0.1, 1.0, 8.0, 600.0)),
-        ("gpt-4o", Prices(0.5, 1.0, 4.0, 600.0)),
-        ("gpt-6", Prices(0.1, 1.25, 5.0, 1_800.0)),
-        ("gpt-4", Prices(1.0, 1.0, 2.0, 0.0)),
-        ("elsewhere/llm-9b", Prices(1.0, 1.0, 2.0, 0.0)),
-        ("elsewhere/odd-1", Prices(0.1, 1.0, 2.0, 3_600.0)),
+        ("claude-large-5", Prices(0.1, 1.25, 5.0, 300.0, 2.0)),
+        ("gpt-5", Prices(0.1, 1.0, 8.0, 600.0, 1.0)),
+        ("gpt-4o", Prices(0.5, 1.0, 4.0, 600.0, 1.0)),
+        ("gpt-6", Prices(0.1, 1.25, 5.0, 1_800.0, 1.25)),
+        ("gpt-4", Prices(1.0, 1.0, 2.0, 0.0, 1.0)),
+        ("elsewhere/llm-9b", Prices(1.0, 1.0, 2.0, 0.0, 1.0)),
+        ("elsewhere/odd-1", Prices(0.1, 1.0, 2.0, 3_600.0, 1.0)),
+        ("elsewhere/long-1", Prices(0.1, 1.25, 5.0, 3_600.0, 1.25, 100_000, 5.0, 4.0)),
         ("elsewhere/free-1", NAMED["none"]),
         ("claude-unheard-of", NAMED["anthropic"]),
         ("elsewhere/gpt-5", NAMED["openai"]),
@@ -123,19 +125,20 @@ def test_prices_are_ratios_to_plain_input(small, asked, expected):
     assert dataclasses.astuple(found) == pytest.approx(dataclasses.astuple(expected))
 
 
-def test_the_cache_that_lives_an_hour_costs_twice_the_input_to_write(small):
-    assert small.prices("claude-large-5", hour=True) == Prices(0.1, 2.0, 5.0, 3_600.0)
-    assert small.prices("gpt-5", hour=True) == small.prices("gpt-5")
+def test_a_prompt_above_the_step_costs_more_for_each_of_its_tokens_and_of_its_answer(small):
+    found = small.prices("elsewhere/long-1")
+    assert [found.factors(tokens) for tokens in (100_000, 100_001)] == [(1.0, 1.0), (5.0, 4.0)]
+    assert small.prices("gpt-5").factors(10**9) == (1.0, 1.0)
 
 
 money = st.none() | st.floats(0, 1e4)
 
 
-@given(money, money, money, money, money, st.booleans())
-def test_reading_never_costs_more_than_input_and_writing_never_less(cost, output, cached, written, hourly, hour):
+@given(money, money, money, money, money)
+def test_reading_never_costs_more_than_input_and_writing_never_less(cost, output, cached, written, hourly):
     model = Model("m", input=cost, output=output, cached=cached, written=written, written_1h=hourly)
-    found = prices(model, hour=hour)
-    assert 0.0 <= found.read <= 1.0 <= found.write
+    found = prices(model)
+    assert 0.0 <= found.read <= 1.0 <= found.write <= found.write_long
     assert found.output >= 0.0
 
 
@@ -187,6 +190,21 @@ def test_the_shipped_table_knows_the_usual_models(shipped, asked, window, read, 
     assert (found.read, found.write, found.ttl_seconds) == pytest.approx((read, write, ttl))
 
 
+@pytest.mark.parametrize(
+    ("asked", "step"),
+    [
+        ("claude-haiku-5-5", (100_000, 5.0, 5.0)),
+        ("us.anthropic.claude-haiku-5-5-v1:0", (100_000, 5.0, 5.0)),
+        ("gemini-2.5-pro", (200_000, 2.0, 1.5)),
+        ("gpt-5.6", (272_000, 2.0, 1.5)),
+        ("claude-opus-5-5", (0, 1.0, 1.0)),
+    ],
+)
+def test_the_shipped_table_knows_from_which_length_on_prompts_cost_more(shipped, asked, step):
+    found = shipped.prices(asked)
+    assert (found.step_tokens, found.step_factor, found.step_output) == step
+
+
 # Caches.
 
 
@@ -222,7 +240,7 @@ def test_a_named_price_list_says_too_whether_there_is_a_cache(small):
 def test_a_user_can_say_how_the_provider_caches(small):
     text = "[models.'gpt-5']\ncache_kind = 'none'\n[models.'gpt-4o']\ncache_kind = 'marked'\ncache_minimum = 128\n"
     table = small.using(parsed_overrides(text + "[models.'gpt-4']\ncached = 3", origin="p.toml"))
-    assert table.prices("gpt-5") == Prices(1.0, 1.0, 8.0, 0.0)
+    assert table.prices("gpt-5") == Prices(1.0, 1.0, 8.0, 0.0, 1.0)
     assert table.cache("gpt-5").kind is CacheKind.NONE
     assert table.cache("gpt-4o") == Cache(CacheKind.MARKED, 128)
     assert table.cache("gpt-4") == Cache(CacheKind.AUTOMATIC, 1_024)
@@ -234,9 +252,12 @@ def test_a_user_can_say_how_the_provider_caches(small):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("anthropic", Prices(0.1, 1.25, 5.0, 300.0)),
-        ("openai", Prices(0.1, 1.0, 8.0, 600.0)),
-        ("none", Prices(1.0, 1.0, 5.0, 0.0)),
+        ("anthropic", Prices(0.1, 1.25, 5.0, 300.0, 2.0)),
+        ("claude-5.5", Prices(0.05, 1.25, 5.0, 300.0, 2.0)),
+        ("claude-fable-5.1", Prices(0.025, 1.25, 5.0, 300.0, 2.0)),
+        ("gpt-5.6", Prices(0.1, 1.25, 5.0, 1_800.0, 1.25)),
+        ("openai", Prices(0.1, 1.0, 8.0, 600.0, 1.0)),
+        ("none", Prices(1.0, 1.0, 5.0, 0.0, 1.0)),
     ],
 )
 def test_a_named_price_list_stands_for_every_model(small, name, expected):
@@ -272,7 +293,7 @@ def test_a_file_overrides_the_table_model_by_model(small, tmp_path, kind):
     assert table.find("openai/gpt-5") == dataclasses.replace(small.find("gpt-5"), input=2.5, window=64_000)
     assert table.prices("gpt-5").read == pytest.approx(0.05)
     assert table.find("mine-small") == Model("mine-small", window=32_768, input=1, output=2, known=True)
-    assert table.prices("mine-large") == Prices(0.25, 1.5, 2.0, 60.0)
+    assert table.prices("mine-large") == Prices(0.25, 1.5, 2.0, 60.0, 1.5)
     assert table.find("gpt-4o") == small.find("gpt-4o")
 
 
@@ -326,6 +347,11 @@ def test_the_closest_override_wins(small):
             "[models.x]\ncache_kind = []",
             "p.toml: models.x.cache_kind: must be one of automatic, marked, none, found []",
         ),
+        (
+            "[models.x]\nstep_tokens = 0.5",
+            "p.toml: models.x.step_tokens: must be a whole number of tokens from 0, found 0.5",
+        ),
+        ("[models.x]\nstep_factor = -1", "p.toml: models.x.step_factor: must be a number from 0, found -1"),
         ("[models.x", "p.toml: is not valid TOML: "),
     ],
 )
@@ -343,7 +369,7 @@ def test_wrong_json_is_told_too(text, told):
 
 
 def test_a_file_that_is_not_there_is_told_with_what_is_allowed(tmp_path):
-    with pytest.raises(ConfigError, match=r"nowhere\.toml.*allowed are anthropic, openai, none or a TOML or JSON file"):
+    with pytest.raises(ConfigError, match=r"nowhere\.toml.*allowed are anthropic, .*, none or a TOML or JSON file"):
         named_prices(str(tmp_path / "nowhere.toml"))
 
 
@@ -389,6 +415,10 @@ def test_the_script_keeps_what_is_needed_and_sorts_it(script):
             "cache_read_input_token_cost": 3e-07,
             "cache_creation_input_token_cost": 3.75e-06,
             "cache_creation_input_token_cost_above_1hr": 6e-06,
+            "input_cost_per_token_above_200k_tokens": 6e-06,
+            "input_cost_per_token_above_512k_tokens": 9e-06,
+            "output_cost_per_token_above_200k_tokens": 2.25e-05,
+            "input_cost_per_token_above_100k_tokens_batches": 1e-06,
         },
         "a": {
             "mode": "responses",
@@ -412,7 +442,7 @@ def test_the_script_keeps_what_is_needed_and_sorts_it(script):
         "providers": ["one", "two"],
         "models": {
             "a": [0, 500, None, None, None, 0.01],
-            "b": [1, 1_000, 100, 3, 15, 0.3, 3.75, 6],
+            "b": [1, 1_000, 100, 3, 15, 0.3, 3.75, 6, 200_000, 2.0, 1.5],
             "c": [0, None, 9, 0],
         },
     }
