@@ -6,7 +6,7 @@ from typing import Any
 
 from pager.model import Usage
 from pager.scripted.checks import signature
-from pager.scripted.prompt import Piece, PromptCache, piece
+from pager.scripted.prompt import Piece, PromptCache, lifetime, piece
 from pager.scripted.script import Call
 from pager.scripted.wire import Json, Turn, bits, event, words
 
@@ -32,7 +32,10 @@ class Messages:
         system = request.get("system") or []
         blocks = [{"type": "text", "text": system}] if isinstance(system, str) else system
         said = [block for message in request.get("messages") or [] for block in _blocks(message)]
-        return [piece(part) for part in [*(request.get("tools") or []), *blocks, *said]]
+        parts = [piece(part) for part in [*(request.get("tools") or []), *blocks, *said]]
+        if parts and (asked := lifetime({"cache_control": request.get("cache_control")})):
+            parts[-1] = parts[-1]._replace(lifetime=asked)  # the request's own mark is for its last block
+        return parts
 
     def cost(self, cache: PromptCache, request: Mapping[str, Any]) -> Usage:
         """Anthropic caches what the client marks."""
@@ -138,7 +141,10 @@ def _event(kind: str, **data: Any) -> bytes:  # noqa: ANN401 - any JSON value
 def _usage(usage: Usage) -> Json:
     return {
         **_tally(usage),
-        "cache_creation": {"ephemeral_5m_input_tokens": usage.written, "ephemeral_1h_input_tokens": 0},
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": usage.written_5m,
+            "ephemeral_1h_input_tokens": usage.written_1h,
+        },
         "service_tier": "standard",
     }
 

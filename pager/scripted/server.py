@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Self
 
 from pager.scripted.chat import Chat, openai_error
 from pager.scripted.messages import Messages
-from pager.scripted.prompt import size
+from pager.scripted.prompt import PromptCache, size
 from pager.scripted.received import Received
 from pager.scripted.responses import Responses
 from pager.scripted.wire import EPOCH, Json, Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aiohttp import web
 
@@ -32,9 +32,10 @@ _LARGEST_BODY = 1 << 30
 class ScriptedModel:
     """A model server on a loopback port that follows a script."""
 
-    def __init__(self, script: Script, *, port: int = 0) -> None:
-        """Serve this script; port 0 takes a free one."""
+    def __init__(self, script: Script, *, port: int = 0, clock: Callable[[], float] = lambda: 0.0) -> None:
+        """Serve this script; port 0 takes a free one. The cache lives by ``clock``, and for ever where that stands."""
         self._port = port
+        self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: web.AppRunner | None = None
         self._stage: Stage
@@ -61,7 +62,7 @@ class ScriptedModel:
         from pager.scripted.direction import Direction
         from pager.scripted.performance import Stage
 
-        self._stage = Stage(Direction(script))
+        self._stage = Stage(Direction(script), cache=PromptCache(self._clock))
 
     def release(self, events: int = 1) -> None:
         """Let so many gated events go; may be called from any thread."""

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -50,7 +50,7 @@ class Turn:
         """The prompt's tokens with those of the answer."""
         said = tokens(self.say.text) + sum(tokens(call.name) + tokens(call.text) for call in self.say.calls)
         thought = tokens(self.say.reasoning)
-        return Usage(self.prompt.input, self.prompt.cached, self.prompt.written, said + thought, thought)
+        return replace(self.prompt, output=said + thought, reasoning=thought)
 
 
 class Wire(Protocol):
