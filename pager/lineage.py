@@ -10,6 +10,10 @@ compared is the normalised hash of each message, never its bytes: clients re-ser
 - It shares only a part: a new branch that forks where they part (a rewind, an edit, a compaction).
 - It shares nothing: another line in the session that the key names, or a new session.
 
+A history without a session key is of a session whose messages it repeats: a whole request at its beginning, or a run of
+calls of the session with their results (``shares``). The ids of tool calls only say where to look: many models number
+theirs from 0 in every conversation.
+
 A mark is the hash of a whole history. It is stored with each call, so that a call without a session key finds its
 session again after a restart, or on another instance.
 """
@@ -31,6 +35,7 @@ from pager.toolset import Toolset
 WINDOW = 64  # messages a call usually adds at the most; longer steps back are looked for only when these find nothing
 FORKS_COMPARED = 64  # newest branches that a history with no continuation is compared to
 ROOT = 4  # messages at the beginning by which a session is looked for first
+RUN = 6  # messages in a row that make or answer calls of a session, which prove that a history was copied from it
 MANY = 64  # branches above which they are looked up by their marks instead of one by one
 NOWHERE = (-1, -1)
 
@@ -211,16 +216,44 @@ def place(session: Session, past: History) -> Placement:
     return _open(session, past)
 
 
-def continues(session: Session, past: History) -> bool:
-    """Whether some branch of the session goes on with this history."""
-    return continued(session, past) is not None
-
-
 def continued(session: Session, past: History) -> Branch | None:
     """The branch that goes on with this history, if one does."""
-    if past.follows:
-        return _followed(session, past)
-    return _extended(session, past) or _rewritten(session, past)
+    return _grown(session, past) or (None if past.follows else _rewritten(session, past))
+
+
+def grows(session: Session, past: History) -> bool:
+    """Whether this history is the latest request of a branch with more behind it, or follows its latest answer."""
+    return _grown(session, past) is not None
+
+
+def shares(session: Session, past: History) -> bool:
+    """Whether a history without a session key repeats enough of a session's messages to be of it."""
+    parent, fork = _forked(session, past)
+    if parent is not None and fork:
+        return True
+    issued = frozenset(call_id for call_id, issuer in session.issued.items() if issuer != NOWHERE)
+    telling = [not issued.isdisjoint(message.call_ids) for message in past.messages]
+    if sum(telling) < RUN:
+        return False
+    newest = session.branches[-FORKS_COMPARED:]
+    return any(_longest_run(branch.norms, past.norms, telling) >= RUN for branch in newest)
+
+
+def _longest_run(norms: Sequence[bytes], past: Sequence[bytes], telling: Sequence[bool]) -> int:
+    """How many telling messages of a history the longest run has that is also in another history."""
+    places = {norm: at for at, norm in enumerate(norms)}
+    longest = run = 0
+    at = -1
+    for norm, counts in zip(past, telling, strict=True):
+        follows = 0 <= at < len(norms) - 1 and norms[at + 1] == norm
+        at = at + 1 if follows else places.get(norm, -1)
+        run = (run if follows else 0) + counts if at >= 0 else 0
+        longest = max(longest, run)
+    return longest
+
+
+def _grown(session: Session, past: History) -> Branch | None:
+    return _followed(session, past) if past.follows else _extended(session, past)
 
 
 def _followed(session: Session, past: History) -> Branch | None:

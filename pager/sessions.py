@@ -23,7 +23,18 @@ from pager.events import (
     ToolsDecided,
 )
 from pager.identity import Key
-from pager.lineage import Branch, History, Placement, Session, answer_mark, call_mark, continues, key_mark, mark_of
+from pager.lineage import (
+    Branch,
+    History,
+    Placement,
+    Session,
+    answer_mark,
+    call_mark,
+    grows,
+    key_mark,
+    mark_of,
+    shares,
+)
 from pager.splice import Leg
 from pager.store import Place, Stored
 from pager.table import Items, Table
@@ -40,17 +51,18 @@ IN_FULL = frozenset({REFUSED, "refused_both", "asked", "cannot_carry", "failed"}
 """Why a call goes out as the client sent it, though its branch is paged."""
 
 
-def marks_to_find(key: Key | None, past: History) -> Iterator[bytes]:
-    """The marks under which this call's session may be known, the most telling first."""
-    if key is None:
-        if past.follows:
-            yield answer_mark(past.follows)
-        yield from (call_mark(call_id) for call_id in islice(past.call_ids(), IDS_LOOKED_UP))
-        yield from past.marks()
-        return
-    yield key_mark(key.source, key.value)
-    if key.parent:
-        yield key_mark(key.source, key.parent)
+def marks_of_key(key: Key) -> list[bytes]:
+    """The marks of the session that the client names, and of the session that it belongs to."""
+    return [key_mark(key.source, value) for value in (key.value, key.parent) if value]
+
+
+def marks_of_ids(past: History) -> list[bytes]:
+    """The marks by the ids that a history names: of the answer that it follows, and of its newest tool calls.
+
+    They say where to look, and prove nothing.
+    """
+    calls = [call_mark(call_id) for call_id in islice(past.call_ids(), IDS_LOOKED_UP)]
+    return [answer_mark(past.follows), *calls] if past.follows else calls
 
 
 def marks_of_call(key: Key | None, past: History, spot: Place) -> dict[bytes, Place]:
@@ -72,30 +84,39 @@ class Registry:
         return len(self._sessions)
 
     def find(self, tenant: str, key: Key | None, past: History) -> Session | None:
-        """The hot session that this call continues, else one that shares some of its history or its key."""
-        if key is None and (recent := self._recent.get((tenant, past.root))) is not None:
-            session = self._sessions.get(recent)
-            if session is not None and continues(session, past):
-                return self._use(session)
-        related: dict[str, Session] = {}
-        for mark in marks_to_find(key, past):
-            owner = self._owners.get((tenant, mark))
-            if owner is None or owner in related:
-                continue
-            related[owner] = self._sessions[owner]
-            if key is not None or continues(related[owner], past):
-                return self._use(related[owner])
-        return self._use(next(iter(related.values()))) if related else None
+        """The hot session that this call continues, else one that its key names or whose history it shares."""
+        if key is not None:
+            found = next(self._known_by(tenant, marks_of_key(key)), None)
+        else:
+            recent = self._sessions.get(self._recent.get((tenant, past.root), ""))
+            found = recent if recent is not None and grows(recent, past) else self._kin(tenant, past)
+        if found is not None:
+            self._sessions.move_to_end(found.id)
+        return found
+
+    def _kin(self, tenant: str, past: History) -> Session | None:
+        """The session that goes on with this history, else the first that shares it."""
+        kin: Session | None = None
+        for session in self._known_by(tenant, marks_of_ids(past)):
+            if grows(session, past):
+                return session
+            kin = kin or (session if shares(session, past) else None)
+        for session in self._known_by(tenant, past.marks()):
+            if grows(session, past):
+                return session
+            kin = kin or session
+        return kin
+
+    def _known_by(self, tenant: str, marks: Iterable[bytes]) -> Iterator[Session]:
+        """The sessions that these marks lead to, each once."""
+        owners = (self._owners.get((tenant, mark)) for mark in marks)
+        return (self._sessions[owner] for owner in unique(owner for owner in owners if owner is not None))
 
     def note(self, session: Session, past: History) -> None:
         """Look here first for the next call that begins like this one."""
         if len(self._recent) > 4 * self._limit:
             self._recent.clear()
         self._recent[session.tenant, past.root] = session.id
-
-    def _use(self, session: Session) -> Session:
-        self._sessions.move_to_end(session.id)
-        return session
 
     def adopt(self, session: Session, marks: Iterable[bytes]) -> Session:
         """Keep this session hot, known by these marks; one that became hot in the meantime stays instead."""
@@ -126,17 +147,30 @@ class Registry:
                 del self._owners[owned]
 
 
+def unique(ids: Iterable[str]) -> Iterator[str]:
+    """Each id at its first place."""
+    met: set[str] = set()
+    for one in ids:
+        if one not in met:
+            met.add(one)
+            yield one
+
+
 def open_session(tenant: str, key: Key | None, past: History, before: Session | None) -> Session:
     """A new session, whose id follows from what it began with and from the session that began the same way before."""
     name = f"{key.source}\0{key.value}".encode() if key else past.mark
-    after = before.id if before else ""
+    after = before.id + before.head.hex() if before else ""
     return Session("s_" + sha256(f"{tenant}\0{after}\0".encode() + name).hexdigest()[:16], tenant)
 
 
-def begins_again(spot: Placement, key: Key | None, body: str) -> bool:
+def begins_again(spot: Placement, key: Key | None, past: History, body: str) -> bool:
     """Whether a call without a key starts a new session with the words of an old one, and is no other attempt at it."""
-    branch = spot.branch
-    return key is None and spot.attempt > 1 and branch.call == 1 and branch.finished and branch.body == body
+    if key is not None:
+        return False
+    branch, before = spot.branch, spot.parent
+    if spot.opened is not None and before is not None:  # the old one has moved on from its first call since
+        return spot.opened.fork_call == 1 and before.lengths.get(1) == len(past.norms)
+    return spot.attempt > 1 and branch.call == 1 and branch.finished and branch.body == body
 
 
 def received(session: Session, placement: Placement, past: History, digests: Sequence[bytes], body: str) -> None:

@@ -9,17 +9,17 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
 
 from pager import sessions
 from pager.dialect import Dialect
-from pager.errors import StoreConflict
+from pager.errors import StoreConflict, StoreCorrupt
 from pager.events import Bypassed, Event, PromptCounted, encode
 from pager.identity import Key, session_key
-from pager.lineage import History, Placement, Session, continued, history, place, shared_messages
+from pager.lineage import History, Placement, Session, continued, grows, history, place, shared_messages, shares
 from pager.model import Answer, Message, Request
 from pager.recipe import Recipe, take_apart
 from pager.seen import Seen
@@ -45,7 +45,7 @@ BLOBS_REMEMBERED = 200_000
 MESSAGES_REMEMBERED = 100_000
 TRIES = 30  # how often a call is placed again when its session went on without us: many may race for one session
 BACKLOG = 1_000  # outcomes of calls kept while the log can't be written
-SESSIONS_LOADED = 2  # candidates read from the store when a call names none: by its tool calls, by its history
+LOOKED_INTO = 2  # sessions read from the store because a history names ids of theirs, which prove nothing
 log = logging.getLogger("ctxpager.log")
 
 
@@ -190,7 +190,7 @@ class Journal:
         session = found or sessions.open_session(incoming.tenant, key, past, None)
         placement = place(session, past)
         recipe, blobs = self._take_apart(incoming.request, placement)
-        if sessions.begins_again(placement, key, recipe.body):
+        if sessions.begins_again(placement, key, past, recipe.body):
             session = sessions.open_session(incoming.tenant, key, past, session)
             found, placement = None, place(session, past)
             recipe, blobs = self._take_apart(incoming.request, placement)
@@ -302,16 +302,28 @@ class Journal:
         log.error("NOT LOGGED: %s (session %s; %d writes failed so far)", error, session, self.failures)
 
     async def _load(self, tenant: str, key: Key | None, past: History) -> None:
-        """Make the session hot if the store has it; read in a thread, as the loop must not wait for a disk."""
-        marks = list(sessions.marks_to_find(key, past))
-        for session, mark in await asyncio.to_thread(self._read, tenant, marks):
-            self._registry.adopt(session, [mark])
+        """Make the session hot if the store has it: the one that the key names, or whose messages are repeated."""
+        if key is None:
+            for owner, mark in islice(await self._owners(tenant, sessions.marks_of_ids(past)), LOOKED_INTO):
+                with suppress(StoreCorrupt):  # it may be anybody's
+                    session = await self._folded(owner)
+                    if grows(session, past) or shares(session, past):
+                        self._registry.adopt(session, [mark])
+                        if grows(session, past):
+                            return
+        marks = list(past.marks()) if key is None else sessions.marks_of_key(key)
+        for owner, mark in islice(await self._owners(tenant, marks), 1):
+            self._registry.adopt(await self._folded(owner), [mark])
 
-    def _read(self, tenant: str, marks: Sequence[bytes]) -> list[tuple[Session, bytes]]:
-        """The sessions that own these marks, each with the first mark that led to it."""
-        places = self._store.find(tenant, marks)
+    async def _owners(self, tenant: str, marks: Sequence[bytes]) -> list[tuple[str, bytes]]:
+        """The sessions that own these marks, each with the first mark that leads to it."""
+        places = await asyncio.to_thread(self._store.find, tenant, marks) if marks else {}
         owners = {places[mark].session: mark for mark in reversed(marks) if mark in places}
-        return [(self._fold(owner), mark) for owner, mark in islice(reversed(owners.items()), SESSIONS_LOADED)]
+        return list(reversed(owners.items()))
+
+    async def _folded(self, session: str) -> Session:
+        """A session from its log, read in a thread."""
+        return await asyncio.to_thread(self._fold, session)
 
     def _fold(self, session: str) -> Session:
         head = self._store.head(session)  # first: what comes in while we read makes the next append a conflict

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pager.server.journal import Incoming, Journal, Outcome
 from pager.stores import open_store
 
 CHAT = dialects.load("chat")
+OK = {"role": "assistant", "content": "ok"}
 
 
 def user(text):
@@ -121,6 +123,76 @@ def test_a_session_that_began_like_a_later_one_is_still_found_by_its_tool_calls(
     first, second = proxy.call(user("hello"), answer=one), proxy.call(user("hello"), answer=two)
     assert proxy.call(user("hello"), calls("c1"), result("c1")) == (first[0], 0, 2, 1)
     assert proxy.call(user("hello"), calls("c2"), result("c2")) == (second[0], 0, 2, 1)
+
+
+def test_the_first_words_of_a_session_that_has_gone_on_begin_a_new_session(proxy):
+    first = proxy.call(user("hello"), answer=SAID)
+    proxy.call(user("hello"), OK, user("more"), answer=SAID)
+    second = proxy.call(user("hello"), answer=SAID)
+    assert second[0] != first[0]
+    assert proxy.call(user("hello"), OK, user("more"), OK, user("still more"))[:3] == (first[0], 0, 3)
+    proxy.restart()
+    third = proxy.call(user("hello"), answer=SAID)
+    assert third[0] not in (first[0], second[0])
+    assert first[1:] == second[1:] == third[1:] == (0, 1, 1)
+
+
+def issuing(*ids):
+    return Answer(calls=tuple(ToolUse(at, call_id, "run", "{}") for at, call_id in enumerate(ids)))
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
+def test_a_conversation_with_the_call_ids_of_another_is_a_session_of_its_own(proxy, restart):
+    system = {"role": "system", "content": "You are an agent."}
+    first = proxy.call(system, user("read my diary"), answer=issuing("call_0"))
+    mine = (system, user("read my diary"), calls("call_0"), result("call_0", "dear diary"))
+    proxy.call(*mine, answer=issuing("call_1"))
+    if restart:
+        proxy.restart()
+    theirs = (system, user("list the files"), calls("call_0"), result("call_0", "a file"))
+    other = proxy.call(*theirs, answer=issuing("call_1"))
+    assert other[0] != first[0]
+    assert other[1:] == (0, 1, 1)
+    if restart:
+        proxy.restart()
+    assert proxy.call(*mine, calls("call_1"), result("call_1", "more")) == (first[0], 0, 3, 1)
+    if restart:
+        proxy.restart()
+    assert proxy.call(*theirs, calls("call_1"), result("call_1", "more")) == (other[0], 0, 2, 1)
+
+
+def run_of(*numbers):
+    return [said for number in numbers for said in (calls(f"c{number}"), result(f"c{number}", f"text {number}"))]
+
+
+@pytest.mark.parametrize(("shared", "joined"), [(3, True), (2, False)])
+@pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
+def test_a_rewritten_beginning_is_known_by_a_run_of_calls_with_their_results(proxy, restart, shared, joined):
+    for number in range(4):
+        first = proxy.call(user("Monday"), *run_of(*range(number)), answer=issuing(f"c{number}"))
+    if restart:
+        proxy.restart()
+    resumed = proxy.call(user("Tuesday"), *run_of(*range(3 - shared, 4)))
+    assert (resumed[0] == first[0]) is joined
+    assert resumed[1:] == ((0, 5, 1) if joined else (0, 1, 1))
+
+
+def test_examples_that_two_conversations_begin_with_do_not_join_them(proxy):
+    examples = [user("an example"), *run_of(7, 8, 9)]
+    first = proxy.call(*examples, user("one"), answer=issuing("c9"))
+    proxy.call(*examples, user("one"), calls("c9"), result("c9"))
+    assert proxy.call(*examples, user("two"), calls("c9"), result("c9"))[0] != first[0]
+
+
+def test_a_session_that_cannot_be_read_stops_no_call_that_brings_an_id_of_it(tmp_path):
+    store = open_store("sqlite", tmp_path)
+    proxy = Proxy(store)
+    first = proxy.call(user("one " * 500), answer=issuing("call_0"))
+    with sqlite3.connect(tmp_path / "ctxpager.sqlite3") as file:
+        file.execute("UPDATE blobs SET data = x'00'")
+    proxy.restart()
+    assert proxy.call(user("two"), calls("call_0"), result("call_0"))[0] != first[0]
+    store.close()
 
 
 def test_a_named_sessions_first_words_again_are_another_attempt(proxy):

@@ -3,7 +3,7 @@
 from hashlib import sha256
 
 from pager.identity import Key
-from pager.lineage import Session, continues, history, place
+from pager.lineage import Session, continued, history, place
 from pager.model import Block, Kind, Message, Request
 from pager.sessions import received
 
@@ -156,7 +156,7 @@ def test_histories_of_different_keys_never_continue_each_other():
     told = Told()
     told.call(SYSTEM, TASK)
     past = history(request(), [SYSTEM, TASK, DOING, DONE], Key("x-session-id", "other"))
-    assert not continues(told.session, past)
+    assert continued(told.session, past) is None
 
 
 def test_the_marks_of_a_long_history_hold_the_mark_of_every_beginning():

@@ -9,6 +9,7 @@ from pager.events import LegFinished, Repacked
 from pager.page import PIN_HALF_LIFE
 from pager.page_in import NAME
 from pager.scripted import Call, PageIn, Say
+from pager.stubs import HANDLE
 
 DONE = Say("All parts are fine. ☔")
 LOOK = Call("look", {"path": "small9"})
@@ -105,6 +106,25 @@ def test_a_client_that_names_no_session_is_known_by_its_history(stage, stream):
     prompts = [stage.pieces(agent, received) for received in stage.received]
     for before, after in pairwise(prompts[4:]):
         assert after[: len(before)] == before
+
+
+def test_a_conversation_that_brings_ids_of_another_gets_none_of_its_pages(stage, stream):
+    stage.lawful = False  # their logs have no keys to be found by
+    stage.play(PageIn(DONE))
+    owner, stranger = [stage.agent("chat", stream=stream, extra_headers={"x-session-id": ""}) for _ in "ab"]
+    owner.history[-1]["content"] += owner.session
+    owner.run()
+    handle = HANDLE.search(stage.received[-1].body.decode())[0]
+    secret = owner.history[3]["content"]
+    stranger.history[-1]["content"] = "Something else."
+    for number, message in enumerate(owner.history[2:8]):
+        other = {"content": stage.page(f"theirs{number}")} if message["role"] == "tool" else {}
+        stranger.history.append({**message, **other})
+    stage.play(*map(stage.look, (4, 5, 6)), Say(calls=[Call(NAME, {"pages": [handle]})]), DONE, opening=False)
+    stranger.run()
+    prompts = [received.json()["messages"] for received in stage.received]
+    assert prompts[-1][-1]["content"].startswith(f"Not known in this session: {handle}")
+    assert secret not in [message.get("content") for prompt in prompts for message in prompt]
 
 
 def test_arguments_of_past_calls_are_pages_too(stage, stream):
