@@ -73,6 +73,7 @@ class Journal:
         self._seen = Seen(MESSAGES_REMEMBERED)
         self._stored: set[bytes] = set()
         self._pending: set[Future[int]] = set()
+        self._folds: dict[str, asyncio.Future[Session]] = {}
         self._backlog: deque[Batch] = deque(maxlen=BACKLOG)
         self._missed = 0
         self._missed_why = ""
@@ -322,8 +323,12 @@ class Journal:
         return list(reversed(owners.items()))
 
     async def _folded(self, session: str) -> Session:
-        """A session from its log, read in a thread."""
-        return await asyncio.to_thread(self._fold, session)
+        """A session from its log, read in a thread; calls that wait for the same session share what is read."""
+        reading = self._folds.get(session)
+        if reading is None:
+            reading = self._folds[session] = asyncio.ensure_future(asyncio.to_thread(self._fold, session))
+            reading.add_done_callback(lambda _: self._folds.pop(session, None))
+        return await asyncio.shield(reading)  # one that leaves must not end it for the others
 
     def _fold(self, session: str) -> Session:
         head = self._store.head(session)  # first: what comes in while we read makes the next append a conflict

@@ -195,6 +195,40 @@ def test_a_session_that_cannot_be_read_stops_no_call_that_brings_an_id_of_it(tmp
     store.close()
 
 
+class Counting:
+    """A store that counts how often a session is read."""
+
+    def __init__(self, store):
+        self.store, self.read = store, []
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    def events(self, session=None, after=0):
+        self.read.append(session)
+        return self.store.events(session, after)
+
+
+@pytest.mark.parametrize("headers", [{"x-session-id": "s"}, {}], ids=["named", "found by lineage"])
+def test_twenty_calls_at_once_on_a_cold_session_read_it_once(headers):
+    store = Counting(open_store("memory", Path()))
+    proxy = Proxy(store)
+    first = proxy.call(user("one"), headers=headers, answer=SAID)
+    proxy.restart()
+
+    async def send(number):
+        body = json.dumps({"model": "m", "messages": [user("one"), OK, user(f"part {number}")]}).encode()
+        return await proxy.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
+
+    async def play():
+        return await asyncio.gather(*(send(number) for number in range(20)))
+
+    entries = asyncio.run(play())
+    assert store.read == [first[0]]
+    assert {entry.session.id for entry in entries} == {first[0]}
+    assert sorted(entry.placement.branch.number for entry in entries) == list(range(20))
+
+
 def test_a_named_sessions_first_words_again_are_another_attempt(proxy):
     headers = {"x-session-id": "s"}
     first = proxy.call(user("hello"), headers=headers, answer=SAID)
