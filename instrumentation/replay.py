@@ -201,7 +201,7 @@ class Player:
             prices if models.fixed else table.evidence.believed(prices),
             model.window,
             reserve_of(model, step.reserve, model.window),
-            planner.binds_thinking(step.model),
+            model.binds_thinking,
             cacheable=models.cache(step.model).minimum,
             experience=self._prepared.recording.experience,
             harness=self._prepared.recording.harness,

@@ -1,16 +1,14 @@
-"""Providers' caches of prompt prefixes: what is documented of them, and what a branch's own calls have shown.
+"""Providers' caches of prompt prefixes, and what a branch's own calls have shown of them.
 
-``docs/models.md`` has the sources, and says in words what ``Evidence`` believes. Nothing here reads a clock: times come
-with the calls, so that the same log gives the same beliefs.
+The catalogue of models has what is documented; ``docs/models.md`` says in words what ``Evidence`` believes. Nothing
+here reads a clock: times come with the calls, so that the same log gives the same beliefs.
 """
 
 import math
-import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pager.policy import Prices
-from pager.tokens import family_of
 
 LIFETIME = 3_600.0
 """Seconds that a cached prefix is taken to live where the provider says nothing.
@@ -54,48 +52,6 @@ class Cache:
 def uncached(prices: Prices) -> Prices:
     """The prices where nothing is cached: every token counts in full on each call."""
     return replace(prices, read=1.0, write=1.0, write_long=1.0, ttl_seconds=0.0)
-
-
-# A version's number, and no further one of one or two digits behind it: a date has more.
-_WHOLE = r"(?!\d|[-.]\d{1,2}(?!\d))"
-_CLAUDE_MINIMA = (
-    (re.compile(rf"(?:opus|fable|mythos)-5{_WHOLE}"), 512),
-    (re.compile(rf"opus-4[-.]7{_WHOLE}|mythos-preview|3-haiku|3[-.]5-haiku|haiku-3"), 2_048),
-    (re.compile(rf"(?:opus-4[-.][56]|haiku-4[-.]5){_WHOLE}"), 4_096),
-)
-_GEMINI = re.compile(r"gemini-(\d+)(?:[.-](\d))?")
-_MINIMA = {"deepseek": 64, "minimax": 512}
-
-
-def documented(name: str, provider: str) -> Cache:
-    """The cache of a provider for a model of this name."""
-    name = name.lower()
-    if family_of(name).name == "claude":
-        return Cache(CacheKind.MARKED, next((least for found, least in _CLAUDE_MINIMA if found.search(name)), MINIMUM))
-    if "amazon.nova" in name:
-        return Cache(CacheKind.MARKED)
-    if "gemini" in name:
-        return _gemini(name)
-    return Cache(CacheKind.AUTOMATIC, _MINIMA.get(provider, MINIMUM))
-
-
-def _gemini(name: str) -> Cache:
-    """Gemini caches by itself since 2.5; before, only what a client stores there by name, which none does here."""
-    found = _GEMINI.search(name)
-    version = (int(found[1]), int(found[2] or 0)) if found else (math.inf, 0)
-    if version < (2, 5):
-        return Cache(CacheKind.NONE)
-    return Cache(CacheKind.AUTOMATIC, 2_048 if version < (3, 0) else 4_096)
-
-
-def lifetime(name: str, provider: str, *, charges_writes: bool) -> float | None:
-    """Seconds that a provider keeps a prefix after its last use, as documented; None if it is not."""
-    family = family_of(name)
-    if family.name == "claude" or (provider == "moonshot" and "kimi-k3" in name):
-        return 300.0
-    if not family.estimate and "gpt-oss" not in name:
-        return 1_800.0 if charges_writes else 600.0
-    return {"deepseek": 86_400.0, "groq": 7_200.0}.get(provider)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ prompt does not fit the model's window, nobody is asked: pages go until it fits,
 even those that the rules protect.
 """
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
 ROOM = 0.7
 """The share of the window that a rescue leaves filled, so that not every later call needs another one."""
-
-# Models whose thinking is valid only behind the prompt it was thought behind; documented as "preserved thinking".
-_BINDS_THINKING = re.compile(r"claude-[a-z]+-(?:5[-.][1-9]|[6-9]|\d\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +58,6 @@ class Plan(NamedTuple):
     saved: int = 0
     rewritten: int = 0
     price: float = 0.0
-
-
-def binds_thinking(model: str) -> bool:
-    """Whether this model rejects thinking blocks when something before them has changed."""
-    return _BINDS_THINKING.search(model.lower()) is not None
 
 
 def view(table: Table, outside: int, terms: Terms) -> View:

@@ -2,12 +2,11 @@
 
 import re
 
-from pager import planner
 from pager.caches import uncached
+from pager.catalog import Model
 from pager.dialect import Dialect
 from pager.experience import Experience
 from pager.model import Request
-from pager.models import Model
 from pager.models import Table as Models
 from pager.page import GRACE
 from pager.planner import Terms
@@ -52,8 +51,7 @@ def terms_of(
         if not served:  # looked for only here, as it takes a while in a long body
             served = cache.serves(marked=b'"cache_control"' in request.body)
         prices = table.evidence.believed(prices if served else uncached(prices))
-    bound = planner.binds_thinking(request.model)
-    return Terms(prices, window, reserve, bound, cache.minimum, known, harness, grace)
+    return Terms(prices, window, reserve, model.binds_thinking, cache.minimum, known, harness, grace)
 
 
 def reserve_of(model: Model, asked: int, window: int) -> int:

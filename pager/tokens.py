@@ -65,30 +65,13 @@ UNKNOWN = Family("unknown", "o200k_base", estimate=True)
 CLAUDE = Family("claude", "o200k_base", factor=1.2, estimate=True)
 CLAUDE_SINCE_4_7 = Family("claude", "o200k_base", factor=1.56, estimate=True)
 
-_O200K = re.compile(
-    r"(?<![a-z0-9])(?:gpt-4o|gpt-4\.\d|gpt-[5-9]|gpt-(?!35)\d\d|gpt-oss|gpt-audio|gpt-realtime|chatgpt|codex|computer-use)"
-    r"|(?<![a-z0-9-])o[1-9](?![a-z0-9.])"
-)
-_CL100K = re.compile(r"(?<![a-z0-9])(?:gpt-4|gpt-3\.5|gpt-35|text-embedding-|davinci-002|babbage-002)")
-_CLAUDE_VERSION = re.compile(r"claude\D*?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
-
-
-def family_of(model: str) -> Family:
-    """The family of a model, told by its name, with or without a provider's prefix."""
-    name = model.lower()
-    if "claude" in name:
-        return _claude(name)
-    if _O200K.search(name):
-        return O200K
-    return CL100K if _CL100K.search(name) else UNKNOWN
-
-
-def _claude(name: str) -> Family:
-    """Names without a version, such as ``claude-mythos-preview``, are taken for new ones."""
-    found = _CLAUDE_VERSION.search(name)
-    if found is None or (int(found[1]), int(found[2] or 0)) >= (4, 7):
-        return CLAUDE_SINCE_4_7
-    return CLAUDE
+FAMILIES: Mapping[str, Family] = {
+    "o200k": O200K,
+    "cl100k": CL100K,
+    "claude": CLAUDE,
+    "claude-4.7": CLAUDE_SINCE_4_7,
+}
+"""The families by the names that the catalogue of models has for them."""
 
 
 def read_vocabulary(name: str) -> bytes:
@@ -211,7 +194,7 @@ class Calibration:
         self._sums: dict[str, tuple[float, float]] = {}
 
     def observe(self, model: str, estimated: int, reported: int) -> None:
-        """Learn from one call: what ``Counter`` said with ``family_of(model)``, and what the provider reported."""
+        """Learn from one call: what ``Counter`` said with the model's family, and what the provider reported."""
         if not self._credible(estimated, reported):
             return
         if model not in self._sums and len(self._sums) >= self.MODELS:

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, islice
 from typing import NamedTuple
 
+from pager.catalog import family_of
 from pager.events import AnswerFinished
 from pager.model import Message, Request, Span
 from pager.server.entries import Entry
 from pager.store import Stored
-from pager.tokens import Calibration, Counter, Family, family_of
+from pager.tokens import Calibration, Counter, Family
 
 PROMPT_MEMBERS = ("tools", "system", "instructions", "functions")
 COUNTS_REMEMBERED = 200_000

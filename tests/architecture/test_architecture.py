@@ -58,7 +58,7 @@ def test_the_wheel_holds_exactly_the_three_packages(tmp_path):
     (wheel,) = tmp_path.glob("ctxpager-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == set(PACKAGES)
-    assert {"pager/data/NOTICE", "pager/data/models.json", "pager/py.typed"} <= set(names)
+    assert {"pager/data/NOTICE", "pager/data/models.json", "pager/data/catalog.toml", "pager/py.typed"} <= set(names)
 
 
 def test_importing_the_command_line_loads_no_server_and_no_tokenizer():

@@ -1,13 +1,12 @@
-"""Providers' caches: what is documented, and what a branch's own calls make us believe."""
+"""Providers' caches: what a branch's own calls make us believe."""
 
 import math
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.caches import TELLING, Cache, CacheKind, Evidence, documented, lifetime, uncached
+from pager.caches import TELLING, Cache, CacheKind, Evidence, uncached
 from pager.policy import Prices
 
 AUTOMATIC, MARKED, NONE = CacheKind
@@ -17,51 +16,6 @@ TTL = 300.0
 def warm(evidence, idle, ttl):
     """Whether the planner would take the prefix to be in the cache: it goes by the prices as evidence corrects them."""
     return 0 < evidence.believed(Prices(ttl_seconds=ttl)).ttl_seconds >= idle
-
-
-@pytest.mark.parametrize(
-    ("name", "provider", "cache"),
-    [
-        ("claude-opus-5", "anthropic", Cache(MARKED, 512)),
-        ("claude-opus-5-20260724", "anthropic", Cache(MARKED, 512)),
-        ("claude-opus-5-5", "anthropic", Cache(MARKED, 1_024)),
-        ("claude-opus-4-8", "anthropic", Cache(MARKED, 1_024)),
-        ("claude-sonnet-4-20250514", "anthropic", Cache(MARKED, 1_024)),
-        ("claude-opus-4.7", "github_copilot", Cache(MARKED, 2_048)),
-        ("claude-3-5-haiku-20241022", "anthropic", Cache(MARKED, 2_048)),
-        ("us.anthropic.claude-opus-4-6-20260205-v1:0", "bedrock", Cache(MARKED, 4_096)),
-        ("vertex_ai/claude-haiku-4-5@20251001", "vertex_ai-anthropic_models", Cache(MARKED, 4_096)),
-        ("us.amazon.nova-pro-v1:0", "bedrock_converse", Cache(MARKED, 1_024)),
-        ("gpt-5.6", "openai", Cache(AUTOMATIC, 1_024)),
-        ("xai/grok-4.20", "xai", Cache(AUTOMATIC, 1_024)),
-        ("deepseek-chat", "deepseek", Cache(AUTOMATIC, 64)),
-        ("minimax/MiniMax-M3", "minimax", Cache(AUTOMATIC, 512)),
-        ("gemini-2.0-flash", "gemini", Cache(NONE)),
-        ("gemini/gemini-2.5-flash", "gemini", Cache(AUTOMATIC, 2_048)),
-        ("Gemini-2.5-Flash", "elsewhere", Cache(AUTOMATIC, 2_048)),
-        ("gemini-3.6-flash", "vertex_ai-language-models", Cache(AUTOMATIC, 4_096)),
-        ("gemini-flash-latest", "gemini", Cache(AUTOMATIC, 4_096)),
-    ],
-)
-def test_the_documented_cache_follows_from_model_and_provider(name, provider, cache):
-    assert documented(name, provider) == cache
-
-
-@pytest.mark.parametrize(
-    ("name", "provider", "charges_writes", "seconds"),
-    [
-        ("claude-opus-5", "bedrock", True, 300.0),
-        ("gpt-5", "openai", False, 600.0),
-        ("gpt-6", "openai", True, 1_800.0),
-        ("deepseek-chat", "deepseek", False, 86_400.0),
-        ("groq/openai/gpt-oss-120b", "groq", False, 7_200.0),
-        ("moonshot/kimi-k3", "moonshot", False, 300.0),
-        ("moonshot/kimi-k2.6", "moonshot", False, None),
-        ("elsewhere/llm-9b", "elsewhere", False, None),
-    ],
-)
-def test_the_documented_lifetime_follows_from_model_and_provider(name, provider, charges_writes, seconds):
-    assert lifetime(name, provider, charges_writes=charges_writes) == seconds
 
 
 def test_a_cache_that_needs_marks_is_not_there_without_them():

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from pager import dialects
+from pager.catalog import family_of
 from pager.events import AnswerFinished, Tokens
 from pager.server.estimates import COUNTED_AT_ONCE, Estimates
 from pager.server.journal import Incoming, Journal
 from pager.store import Stored
 from pager.stores import open_store
-from pager.tokens import Counter, family_of
+from pager.tokens import Counter
 
 CHAT = dialects.load("chat")
 TOOLS = [{"type": "function", "function": {"name": "run", "description": "run it " * 200}}]

@@ -11,20 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.caches import Cache, CacheKind
+from pager.catalog import Catalog, Model, forms, shipped_rules
 from pager.errors import ConfigError
 from pager.models import (
     _OVERRIDABLE,
     NAMED,
-    Model,
     Overrides,
     Table,
-    forms,
     named_prices,
     overrides,
     parsed_overrides,
     prices,
 )
 from pager.policy import Prices
+from pager.tokens import CLAUDE_SINCE_4_7
 
 PROVIDERS = ["anthropic", "openai", "elsewhere", "bedrock"]
 ROWS = {
@@ -48,7 +48,7 @@ ROWS = {
 
 @pytest.fixture(scope="module")
 def small():
-    return Table(ROWS, PROVIDERS, "2026-01-01", "hand")
+    return Table(Catalog(ROWS, PROVIDERS, "2026-01-01", "hand", {}, shipped_rules()))
 
 
 @pytest.fixture(scope="module")
@@ -87,17 +87,21 @@ def test_a_model_is_found_however_its_name_is_written(small, asked, found):
 
 @pytest.mark.parametrize("asked", ["gpt-4.9", "chat", "gpt-7", "llm", "", "/", "-", "no-such-model"])
 def test_an_unknown_model_has_the_default_window_and_no_prices(small, asked):
-    assert small.find(asked) == Model(asked)
-    assert (Model(asked).window, Model(asked).input, Model(asked).known) == (128_000, None, False)
+    found = small.find(asked)
+    assert (found.name, found.window, found.input, found.known) == (asked, 128_000, None, False)
 
 
 def test_an_unknown_claude_still_needs_marks(small):
-    assert small.find("claude") == Model("claude", cache_kind=CacheKind.MARKED)
+    assert small.find("claude").cache_kind is CacheKind.MARKED
 
 
 def test_a_row_becomes_a_model(small):
     assert small.find("claude-large-5") == Model(
-        "claude-large-5", "anthropic", 1_000_000, 128_000, 5, 25, 0.5, 6.25, 10, 300.0, CacheKind.MARKED, known=True
+        *("claude-large-5", "anthropic", 1_000_000, 128_000, 5, 25, 0.5, 6.25, 10, 300.0, CacheKind.MARKED),
+        cache_seconds_long=3_600.0,
+        price_list="anthropic",
+        family=CLAUDE_SINCE_4_7,
+        known=True,
     )
     assert small.find("elsewhere/gpt-5").window == 100_000
     assert small.find("odd-1").window == 128_000
@@ -153,9 +157,9 @@ def test_any_text_may_be_a_models_name(small, name):
 
 def test_the_shipped_table_says_when_and_from_what_it_was_made(shipped):
     notice = resources.files("pager").joinpath("data", "NOTICE").read_text()
-    assert shipped.date in notice
-    assert shipped.source in notice
-    assert len(shipped.rows) > 2_000
+    assert shipped.catalog.date in notice
+    assert shipped.catalog.source in notice
+    assert len(shipped.catalog.rows) > 2_000
 
 
 def test_the_shipped_table_is_small():
@@ -163,11 +167,11 @@ def test_the_shipped_table_is_small():
 
 
 def test_every_shipped_row_becomes_a_sound_model(shipped):
-    for name in shipped.rows:
+    for name in shipped.catalog.rows:
         model = shipped.find(name)
         assert (model.name, model.known) == (name, True)
         assert model.window > 0
-        assert model.provider in shipped.providers
+        assert model.provider in shipped.catalog.providers
         assert shipped.prices(name).read <= 1.0
 
 
@@ -227,7 +231,7 @@ def test_the_cache_in_force_is_the_documented_one_where_reading_it_is_cheaper(sh
 
 
 def test_every_shipped_model_has_a_cache_or_counts_every_token(shipped):
-    for name in shipped.rows:
+    for name in shipped.catalog.rows:
         found, cache = shipped.prices(name), shipped.cache(name)
         assert (cache.kind is CacheKind.NONE) == (found.read == 1.0)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pager.dialects import load
 from pager.experience import ENOUGH, SHIPPED, WEIGHT, Experience, Harness, Seen
 from pager.page import STUB_TOKENS
-from pager.planner import Plan, Terms, binds_thinking, propose, rescue, view
+from pager.planner import Plan, Terms, propose, rescue, view
 from pager.policy import Decision, PageView, Prices
 from pager.splice import Leg, Part
 from pager.stubs import handle_of
@@ -320,23 +320,6 @@ def test_facts_reach_the_policy():
 
 
 # ---------------------------------------------------------------- thinking that binds
-
-
-@pytest.mark.parametrize(
-    ("model", "binds"),
-    [
-        ("claude-opus-4-5", False),
-        ("claude-opus-5", False),
-        ("claude-opus-5-1", True),
-        ("anthropic/Claude-Sonnet-5.2", True),
-        ("claude-haiku-6", True),
-        ("claude-opus-10", True),
-        ("gpt-6", False),
-        ("", False),
-    ],
-)
-def test_models_that_bind_their_thinking_are_known_by_name(model, binds):
-    assert binds_thinking(model) is binds
 
 
 BOUND = Terms(PRICES, 10_000, 1_000, bound=True)

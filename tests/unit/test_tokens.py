@@ -30,37 +30,17 @@ from pager.tokens import (
     Calibration,
     Counter,
     Family,
-    family_of,
     load,
     pieces,
     read_vocabulary,
 )
 
 DATA = resources.files("pager").joinpath("data")
-FAMILIES = {
-    O200K: """gpt-4o gpt-4o-2024-08-06 gpt-4.1-mini gpt-4.5-preview gpt-5 gpt-5.1-codex gpt-6-sol gpt-12 o1 o1-pro o3
-        o4-mini chatgpt-4o-latest codex-mini-latest gpt-oss-120b openai/gpt-5 azure/eu/o3 ft:gpt-4o:org::id GPT-5
-        openai.gpt-oss-20b-1:0 computer-use-preview my-gpt-5-deployment""",
-    CL100K: """gpt-4 gpt-4-turbo gpt-4-32k gpt-4-0613 gpt-3.5-turbo gpt-35-turbo text-embedding-3-small openai/gpt-4
-        ft:gpt-4""",
-    CLAUDE: """claude-3-5-sonnet-20241022 claude-opus-4-20250514 claude-opus-4-1 claude-sonnet-4-5@20250929
-        claude-sonnet-4.6 anthropic/claude-haiku-4-5 us.anthropic.claude-opus-4-6-v1 claude-2.1 claude-instant-1.2
-        anthropic.claude-v2:1""",
-    CLAUDE_SINCE_4_7: """claude-opus-4-7 claude-opus-4.8 claude-sonnet-5 claude-haiku-5-5 claude-mythos-preview
-        claude-opus-10 bedrock/eu.anthropic.claude-opus-4-7 claude-opus-4-7-20260416 claude-opus-4-10""",
-    UNKNOWN: "gemini-2.5-pro qwen3-coder deepseek-chat marco-o1 llama-3.1-8b solo1 kimi-k2 gpt-j-6b x",
-}
-CASES = [(name, family) for family, names in FAMILIES.items() for name in names.split()]
 
 
 @pytest.fixture(scope="module")
 def counter():
     return Counter()
-
-
-@pytest.mark.parametrize(("name", "family"), CASES, ids=[name for name, _ in CASES])
-def test_a_models_name_tells_its_family(name, family):
-    assert family_of(name) == family
 
 
 def test_only_published_vocabularies_give_exact_counts():
