@@ -164,7 +164,8 @@ class Player:
             self._charge(call, call.prompt, step.output)
             return
         items, size = self._prepared.items(call), self._prepared.size(call)
-        around = step.offers.digest if step.offers else ""
+        system = self._prepared.recording.families.get(step.branch, b"").hex()
+        around = system + (step.offers.digest if step.offers else "")
         table.advance(call.number, step.attempt, step.at, items, size, step.model, around)
         turn = Turn(call, table, self._terms(call, table))
         self._decide(turn)

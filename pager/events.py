@@ -41,8 +41,9 @@ class SessionOpened(Event, frozen=True):
 class BranchOpened(Event, frozen=True):
     """A new line of history began, after ``fork_call`` of branch ``parent`` where it has one.
 
-    ``reason`` is root, subagent, side or fork; ``lane`` is the agent's id where the client names it. ``seed`` and
-    ``family`` are the hashes by which later calls are compared to this branch (``pager.lineage``).
+    ``reason`` is root, subagent, side or fork; ``lane`` is the agent's id where the client names it. ``seed``,
+    ``family`` and ``kin`` are the hashes by which later calls are compared to this branch (``pager.lineage``), ``head``
+    is how many system messages it begins with. Logs from before these two were kept have neither.
     """
 
     branch: int
@@ -53,6 +54,8 @@ class BranchOpened(Event, frozen=True):
     fork_call: int = 0
     seed: str = ""
     family: str = ""
+    kin: str = ""
+    head: int = 0
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):

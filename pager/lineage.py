@@ -8,6 +8,7 @@ compared is the normalised hash of each message, never its bytes: clients re-ser
 - Its newest tool call is the newest of a branch, under the same system prompt, and they part before that call: the same
   branch with a history that the client rewrote (goose does so on every turn).
 - It shares only a part: a new branch that forks where they part (a rewind, an edit, a compaction).
+- It repeats a branch under another system prompt (``claude -c``): a new branch that forks where their messages part.
 - It shares nothing: another line in the session that the key names, or a new session.
 
 A history without a session key is of a session whose messages it repeats: a whole request at its beginning, or a run of
@@ -42,9 +43,13 @@ NOWHERE = (-1, -1)
 
 @dataclass(frozen=True)
 class History:
-    """A request as lineage sees it: one hash a message, under a seed that says what kind of conversation it is."""
+    """A request as lineage sees it: one hash a message, under a seed that says what kind of conversation it is.
+
+    ``kin`` is the same without the system prompt.
+    """
 
     seed: bytes
+    kin: bytes
     norms: list[bytes]
     messages: Sequence[Message]
     lane: str
@@ -55,8 +60,12 @@ class History:
     @property
     def family(self) -> bytes:
         """The seed and the system messages at the head: what a rewritten history keeps."""
-        head = takewhile(lambda message: message.role in ("system", "developer"), self.messages)
-        return sha256(self.seed + b"".join(message.norm for message in head)).digest()
+        return sha256(self.seed + b"".join(self.norms[: self.head])).digest()
+
+    @cached_property
+    def head(self) -> int:
+        """How many system messages this history begins with."""
+        return sum(1 for _ in takewhile(lambda message: message.role in ("system", "developer"), self.messages))
 
     @property
     def root(self) -> bytes:
@@ -99,10 +108,10 @@ def history(request: Request, messages: Sequence[Message], key: Key | None) -> H
     """The history of a request; branches are only ever compared within one key, lane, dialect and kind of request."""
     lane = key.lane if key else ""
     scope = f"{key.source}\0{key.value}" if key else ""
-    facts = "\0".join([scope, lane, request.dialect, "tools" if request.has_tools else "bare"])
-    seed = sha256(facts.encode() + request.system).digest()
+    facts = "\0".join([scope, lane, request.dialect, "tools" if request.has_tools else "bare"]).encode()
+    seed, kin = sha256(facts + request.system).digest(), sha256(facts).digest()
     norms = [message.norm for message in messages]
-    return History(seed, norms, messages, lane, request.dialect, request.has_tools, request.follows)
+    return History(seed, kin, norms, messages, lane, request.dialect, request.has_tools, request.follows)
 
 
 def mark_of(seed: bytes, norms: Sequence[bytes]) -> bytes:
@@ -127,12 +136,17 @@ def key_mark(source: str, value: str) -> bytes:
 
 @dataclass(slots=True)
 class Branch:
-    """One line of history: its latest request, and how many messages each of its calls had."""
+    """One line of history: its latest request, and how many messages each of its calls had.
+
+    ``head`` counts the system messages at its beginning; ``kin`` is empty in logs from before it was kept.
+    """
 
     number: int
     lane: str
     seed: bytes
     family: bytes
+    kin: bytes = b""
+    head: int = 0
     call: int = 0
     attempt: int = 0
     body: str = ""
@@ -146,7 +160,8 @@ class Branch:
     def inherit(self, parent: "Branch | None") -> None:
         """Share the parent's calls up to where this branch forks."""
         if parent is not None:
-            self.lengths = {call: length for call, length in parent.lengths.items() if call <= self.call}
+            more = self.head - parent.head if parent.kin else 0
+            self.lengths = {call: length + more for call, length in parent.lengths.items() if call <= self.call}
 
 
 @dataclass(slots=True)
@@ -289,7 +304,10 @@ def _rewritten(session: Session, past: History) -> Branch | None:
 
 def _open(session: Session, past: History) -> Placement:
     parent, fork = _forked(session, past)
-    branch = Branch(len(session.branches), past.lane, past.seed, past.family, call=fork)
+    kin, deeper = _under_another_prompt(session, past)
+    if deeper > fork:
+        parent, fork = kin, deeper
+    branch = Branch(len(session.branches), past.lane, past.seed, past.family, past.kin, past.head, call=fork)
     branch.inherit(parent)
     session.branches.append(branch)
     opened = BranchOpened(
@@ -301,6 +319,8 @@ def _open(session: Session, past: History) -> Placement:
         fork_call=fork,
         seed=branch.seed.hex(),
         family=branch.family.hex(),
+        kin=branch.kin.hex(),
+        head=branch.head,
     )
     return Placement(branch, fork + 1, 1, opened, parent)
 
@@ -322,6 +342,22 @@ def _closest(session: Session, past: History) -> tuple[int, Branch | None]:
     shared = [(common_length(branch.norms, past.norms), branch.number, branch) for branch in alike]
     common, _, branch = max(shared, key=lambda row: row[:2], default=(0, 0, None))
     return (common, branch) if common else (0, None)
+
+
+def _under_another_prompt(session: Session, past: History) -> tuple[Branch | None, int]:
+    """The branch whose messages this history repeats under another system prompt, and the last call that they share."""
+    shared = [
+        (common_length(branch.norms[branch.head :], past.norms[past.head :]), branch.number, branch)
+        for branch in session.branches[-FORKS_COMPARED:]
+        if branch.kin == past.kin
+    ]
+    common, _, parent = max(shared, key=lambda row: row[:2], default=(0, 0, None))
+    if parent is None:
+        return None, 0
+    beyond = len(past.norms) - past.head  # a call that already had all of these messages is no call before this one
+    ends = {call: length - parent.head for call, length in parent.lengths.items()}
+    fork = max((call for call, end in ends.items() if 0 < end <= common and end < beyond), default=0)
+    return (parent, fork) if fork else (None, 0)
 
 
 def _reason(session: Session, past: History, parent: Branch | None) -> str:

@@ -324,9 +324,8 @@ def _make_room(session: Session, number: int) -> None:
 
 
 def _branch(opened: BranchOpened) -> Branch:
-    return Branch(
-        opened.branch, opened.lane, bytes.fromhex(opened.seed), bytes.fromhex(opened.family), call=opened.fork_call
-    )
+    seed, family, kin = (bytes.fromhex(told) for told in (opened.seed, opened.family, opened.kin))
+    return Branch(opened.branch, opened.lane, seed, family, kin, opened.head, call=opened.fork_call)
 
 
 def _replay(session: Session, call: CallReceived) -> None:

@@ -136,6 +136,31 @@ def test_a_copied_slice_under_another_system_prompt_is_a_side_branch():
     assert told.call(said("system", "memory agent"), DOING, DONE, AGAIN) == ((1, 1, 1), ("side", None, 0))
 
 
+def test_a_history_that_goes_on_under_another_system_prompt_forks_from_the_one_that_it_repeats():
+    told = Told()
+    told.call(SYSTEM, TASK, issues=["c1"])
+    told.call(SYSTEM, TASK, DOING, DONE)
+    fresh, more = said("system", "Tuesday"), said("developer", "be brief")
+    assert told.call(fresh, TASK, DOING, DONE, ANSWER, AGAIN) == ((1, 3, 1), ("fork", 0, 2))
+    assert told.call(fresh, more, TASK, DOING, DONE, ANSWER, AGAIN, ANSWER) == ((2, 4, 1), ("fork", 1, 3))
+    assert told.call(fresh, more, TASK, DOING, DONE, said("user", "no")) == ((3, 3, 1), ("fork", 2, 2))
+    assert told.call(SYSTEM, TASK, DOING, DONE, ANSWER)[0] == (0, 3, 1)
+
+
+def test_a_system_prompt_beside_the_messages_may_change_too():
+    told = Told()
+    told.call(TASK, system="Monday", issues=["c1"])
+    told.call(TASK, DOING, DONE, system="Monday")
+    assert told.call(TASK, DOING, DONE, ANSWER, AGAIN, system="Tuesday") == ((1, 3, 1), ("fork", 0, 2))
+
+
+def test_the_same_first_words_under_another_system_prompt_are_another_line():
+    told = Told()
+    told.call(SYSTEM, TASK)
+    assert told.call(said("system", "plan first"), TASK) == ((1, 1, 1), ("root", None, 0))
+    assert told.call(said("system", "sum up"), TASK, ANSWER, AGAIN, tools=False) == ((2, 1, 1), ("side", None, 0))
+
+
 def test_ids_that_a_local_model_repeats_prove_nothing():
     told = Told()
     told.call(SYSTEM, TASK, issues=["call_0"])

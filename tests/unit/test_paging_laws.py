@@ -123,6 +123,7 @@ class Habits:
     tools_in_item: bool = False
     many_tools: bool = False
     changes_tools: int = 99
+    changes_system: int = 99
     encrypted: bool = True
     interleaves: bool = False
     model: str = "some-model"
@@ -160,6 +161,7 @@ habits = st.builds(
     tools_in_item=st.booleans(),
     many_tools=st.booleans(),
     changes_tools=st.sampled_from([99, 99, 2, 3, 4]),
+    changes_system=st.sampled_from([99, 99, 2, 4, 5]),
     encrypted=st.booleans(),
     interleaves=st.booleans(),
     model=st.sampled_from(["some-model", "claude-opus-4-5", "claude-opus-6"]),
@@ -206,6 +208,9 @@ class Harness:
 
     def head(self):
         return {} if self.habits.tools_last else self.offered()
+
+    def system(self):
+        return "Be good." if len(self.sent) <= self.habits.changes_system else "Be better."
 
     def tail(self):
         return self.offered() if self.habits.tools_last else {}
@@ -254,7 +259,8 @@ class ChatHarness(Harness):
     key = "messages"
 
     def head(self):
-        self.items[0:0] = [] if self.items[0]["role"] == "system" else [{"role": "system", "content": "Be good."}]
+        at_head = self.items[0]["role"] == "system"
+        self.items[: 1 if at_head else 0] = [{"role": "system", "content": self.system()}]
         return super().head()
 
     def written(self, call):
@@ -304,7 +310,7 @@ class MessagesHarness(Harness):
         return {"role": "user", "content": text}
 
     def head(self):
-        system = [{"type": "text", "text": "Be good. " * 40, **self.mark()}]
+        system = [{"type": "text", "text": f"{self.system()} " * 40, **self.mark()}]
         return {"max_tokens": 1000, "system": system, **super().head()}
 
     def mark(self):
@@ -357,7 +363,7 @@ class ResponsesHarness(Harness):
 
     def head(self):
         stateless = {"store": False, "include": ["reasoning.encrypted_content"]} if self.habits.encrypted else {}
-        return {"instructions": "Be good.", **stateless, **super().head()}
+        return {"instructions": self.system(), **stateless, **super().head()}
 
     def tools(self):
         return [

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pager.events import AnswerFinished, LegFinished, Repacked, ToolCalled
+from pager.events import AnswerFinished, BranchOpened, LegFinished, Repacked, ToolCalled
 from pager.exchange import REMINDERS, ROUNDS
 from pager.page_in import NAME
 from pager.scripted import Call, PageIn, Say
@@ -284,3 +284,26 @@ def test_other_sessions_do_not_know_a_handle(stage, wire):
     other = stage.agent(wire).opened()
     other.ask()
     assert [event.unknown for event in stage.log(other, LegFinished)] == [[handle]]
+
+
+def test_a_changed_system_prompt_keeps_the_stubs_and_hidden_legs_of_what_is_repeated(stage, wire, stream):
+    stage.lawful = False  # the client itself changes the beginning of its prompt
+    stage.play(PageIn(stage.look(4)), stage.look(5), PageIn(stage.look(6)), DONE)
+    agent = stage.agent(wire, stream=stream).opened()
+    agent.run(1)
+    before = stage.pieces(agent, agent.legs[-1][-1])
+    fresh = "You are resumed on another day. " * 10
+    if wire == "chat":
+        agent.history[0]["content"] = fresh
+    else:
+        agent.request["system" if wire == "messages" else "instructions"] = fresh
+    agent.run(1)
+    after = stage.pieces(agent, agent.legs[-1][-1])
+    assert [old for old, new in zip(before, after, strict=False) if old != new] == [
+        piece for piece in before if b"You are a careful agent." in piece
+    ]
+    assert len(after) > len(before)
+    assert agent.run()[-1].text == DONE.text
+    assert len(agent.legs[6]) == 2
+    assert [event.reason for event in stage.log(agent, BranchOpened)] == ["root", "fork"]
+    assert [event.cause for event in stage.log(agent, Repacked)] == ["policy"]
