@@ -3,18 +3,28 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.runs
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := .venv-real
 REAL_STAMP := $(REAL)/.installed
 
 .PHONY: demo test check test-recorded bench bench-real clean
 
-$(STAMP): pyproject.toml
+# What the program itself needs, and no more: enough for the demo.
+$(DEMO_STAMP): pyproject.toml
+	@echo "Setting up $(VENV): some 45 packages, once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@$(PIP) install --progress-bar off --editable .
 	@touch $@
 
-demo: $(STAMP)  ## play a sample session through the proxy and print what was logged
+# With what tests and checks need on top.
+$(STAMP): $(DEMO_STAMP)
+	@echo "Adding what tests and checks need to $(VENV), once."
+	@$(PIP) install --quiet --upgrade 'pip>=25.1'
+	@$(PIP) install --quiet --editable . --group dev
+	@touch $@
+
+demo: $(DEMO_STAMP)  ## play a session through the proxy, say what it saved, and show the dashboard
 	@$(BIN)/ctxpager demo
 
 # In two processes: tests that talk to real proxies mostly wait, so that the others run beside them.

@@ -18,10 +18,10 @@ _CALL = re.compile(r"(?:(\d{1,9}):)?(\d{1,9})(?:#(\d{1,9}))?")
 
 
 def meant(store: Store, name: str) -> str:
-    """The one session whose id is this, or begins with it; raises ConfigError."""
+    """The one session whose id is this, or begins with it, or which its client calls so; raises ConfigError."""
     opened = store.recent("SessionOpened", EVERY)
     ids = list(dict.fromkeys(row.session for row in opened))
-    found = matching(name, ids)
+    found = matching(name, ids) or _called(name, opened)
     if len(found) == 1:
         return found[0]
     if found:
@@ -34,6 +34,12 @@ def meant(store: Store, name: str) -> str:
 def matching(name: str, ids: Sequence[str]) -> list[str]:
     """The sessions that a name means: the one of this id, else all whose ids begin with it."""
     return [name] if name in ids else [one for one in ids if name and one.startswith(name)]
+
+
+def _called(name: str, opened: Iterable[Stored]) -> list[str]:
+    """The sessions that their clients call so."""
+    named = (row.session for row in opened if isinstance(row.event, SessionOpened) and name and row.event.key == name)
+    return list(dict.fromkeys(named))
 
 
 def _listed(opened: Iterable[Stored], ids: list[str]) -> str:

@@ -407,16 +407,27 @@ def _experiment(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from instrumentation import report, report_words
-    from pager.demo import main as play
+    from instrumentation import report
+    from pager import demo
     from pager.dialects import load as load_dialect
     from pager.models import in_force
 
-    def told(store: Store) -> str:
-        (opened,) = store.recent("SessionOpened", 1)
-        return report_words.as_text(report.gather(store, report.Wanted(opened.session), in_force("", {}), load_dialect))
+    models = in_force("", {})
 
-    return play(options.rest, told)
+    def cost(store: Store, key: str) -> demo.Cost:
+        found = report.gather(store, report.Wanted(key), models, load_dialect)
+        return demo.Cost(found.ledger.total.sums.dollars, found.stories[0].calls[-1].input)
+
+    def weigh(store: Store, model: str) -> demo.Outcome:
+        known, prices = models.find(model), models.prices(model)
+        words = (
+            f"{model} at its list price of ${known.input:g} a million tokens: {prices.read:g} of that for cached ones, "
+            f"{prices.write:g} for those written to the cache, where they live {prices.ttl_seconds / 60:.0f} minutes. "
+            "With other lifetimes and prices more or less is saved."
+        )
+        return demo.Outcome(cost(store, demo.WITHOUT), cost(store, demo.WITH), words)
+
+    return demo.main(options.rest, weigh)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable, Mapping
 
+from pager.demo.services import SERVICES, Service, module, rules
+
 BILLING = '''"""Invoices for boats that stayed in the harbour."""
 
 from dataclasses import dataclass
@@ -217,10 +219,12 @@ class Project:
     def __init__(self) -> None:
         self.files = {
             "README.md": "# harbour\n\nBerths, stays and invoices of a small harbour. Run the tests with `pytest`.\n",
+            "docs/rules.md": rules(),
             "harbour/billing.py": BILLING,
             "harbour/stays.py": STAYS,
             "harbour/tariffs.py": _tariffs(),
             "tests/test_billing.py": _tests(),
+            **{service.path: module(at) for at, service in enumerate(SERVICES)},
         }
 
     def use(self, tool: str, arguments: Mapping[str, str]) -> str:
@@ -252,8 +256,10 @@ class Project:
     def _edit_file(self, path: str, old: str, new: str) -> str:
         if self.files[path].count(old) != 1:
             return f"error: the text to replace occurs {self.files[path].count(old)} times in {path}"
+        at = self.files[path][: self.files[path].index(old)].count("\n") + 1
         self.files[path] = self.files[path].replace(old, new)
-        return f"edited {path}"
+        lines = [f"-{line}" for line in old.splitlines()] + [f"+{line}" for line in new.splitlines()]
+        return "\n".join([f"edited {path}, line {at}", *lines])
 
     def _run_tests(self) -> str:
         """What the invented tests say of the version of ``nights`` that is in place."""
@@ -262,7 +268,13 @@ class Project:
         passed = [(name, version == 2 or ok[version]) for name, *ok in _CASES]
         lines = [f"tests/test_billing.py::test_{name} {'PASSED' if ok else 'FAILED'}" for name, ok in passed]
         failures = [_failure(name) for name, ok in passed if not ok]
-        return "\n".join([*lines, *failures, f"{len(failures)} failed, {len(passed) - len(failures)} passed"])
+        services = [self._service_test(service) for service in SERVICES]
+        good = len(passed) - len(failures) + len(services)
+        return "\n".join([*lines, *services, *failures, f"{len(failures)} failed, {good} passed"])
+
+    def _service_test(self, service: Service) -> str:
+        exact = service.in_decimals in self.files[service.path]
+        return f"tests/services/test_{service.name}.py::test_amount PASSED ({'exact' if exact else 'to the cent'})"
 
 
 def _failure(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import accumulate, pairwise
@@ -12,9 +13,13 @@ from pager.model import Usage
 # Providers cache no prompt shorter than this; OpenAI counts cached tokens in steps.
 _LEAST = 1024
 _STEP = 128
+_COUNTS_WRITES = re.compile(r"gpt-(5\.[6-9]|[6-9])")
 
 FIVE_MINUTES, HOUR = 300.0, 3_600.0
 """Seconds that Anthropic keeps a prompt up to a mark: by default, and where the mark asks for an hour."""
+
+HALF_AN_HOUR = 1_800.0
+"""Seconds that OpenAI keeps a prompt at least, from GPT-5.6 on."""
 
 _REACH = 20
 """Positions that are searched for a cached prompt from each mark backwards, the mark's own included."""
@@ -34,9 +39,11 @@ class Piece(NamedTuple):
 
 def piece(value: object) -> Piece:
     """A part of the prompt from its JSON value, without the mark itself, which moves from call to call."""
-    text = json.dumps(_unmarked(value), sort_keys=True, ensure_ascii=False)
     kind = str(value.get("type", "")) if isinstance(value, Mapping) else ""
-    return Piece(text, lifetime(value), kind)
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if '"cache_control"' not in text:  # nearly always
+        return Piece(text, kind=kind)
+    return Piece(json.dumps(_unmarked(value), sort_keys=True, ensure_ascii=False), lifetime(value), kind)
 
 
 def lifetime(value: object) -> float:
@@ -75,13 +82,15 @@ class PromptCache:
         self._known: dict[bytes, _Entry] = {}
 
     def read(self, model: str, pieces: Sequence[Piece]) -> Usage:
-        """Input and cached tokens where every prompt is cached by itself (OpenAI)."""
+        """Input, cached and, from GPT-5.6 on, written tokens where every prompt is cached by itself (OpenAI)."""
         now = self._clock()
         sizes, chain = _measure(model, pieces)
         known = max((at + 1 for at, link in enumerate(chain) if self._holds(link, now)), default=0)
-        cached = sum(sizes[:known]) // _STEP * _STEP
+        found, whole = sum(sizes[:known]) // _STEP * _STEP, sum(sizes)
+        cached = found if found >= _LEAST else 0
         self._known.update((link, _Entry(now, self._lifetime)) for link in chain)
-        return Usage(input=sum(sizes), cached=cached if cached >= _LEAST else 0)
+        written = whole - cached if whole >= _LEAST and _COUNTS_WRITES.match(model) else 0
+        return Usage(whole, cached, written)
 
     def read_marked(self, model: str, pieces: Sequence[Piece]) -> Usage:
         """Input, cached and written tokens where the client marks what to cache (Anthropic).

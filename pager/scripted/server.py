@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Self
 
 from pager.scripted.chat import Chat, openai_error
@@ -32,10 +33,16 @@ _LARGEST_BODY = 1 << 30
 class ScriptedModel:
     """A model server on a loopback port that follows a script."""
 
-    def __init__(self, script: Script, *, port: int = 0, clock: Callable[[], float] = lambda: 0.0) -> None:
-        """Serve this script; port 0 takes a free one. The cache lives by ``clock``, and for ever where that stands."""
+    def __init__(
+        self, script: Script, *, port: int = 0, clock: Callable[[], float] = lambda: 0.0, lifetime: float = math.inf
+    ) -> None:
+        """Serve this script; port 0 takes a free one.
+
+        What is cached lives by ``clock``: up to a mark for as long as that asks for, without marks for ``lifetime``.
+        """
         self._port = port
         self._clock = clock
+        self._lifetime = lifetime
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: web.AppRunner | None = None
         self._stage: Stage
@@ -62,7 +69,7 @@ class ScriptedModel:
         from pager.scripted.direction import Direction
         from pager.scripted.performance import Stage
 
-        self._stage = Stage(Direction(script), cache=PromptCache(self._clock))
+        self._stage = Stage(Direction(script), cache=PromptCache(self._clock, self._lifetime))
 
     def release(self, events: int = 1) -> None:
         """Let so many gated events go; may be called from any thread."""

@@ -34,6 +34,11 @@ def test_a_cache_whose_clock_stands_still_forgets_nothing():
     assert cache.read("m", prompt(4)).cached == 4_000 // 128 * 128
 
 
+def test_written_tokens_are_counted_for_models_that_charge_for_them():
+    for model, counted in (("gpt-5.5", 0), ("gpt-5.6", 4_000)):
+        assert PromptCache().read(model, prompt(4)).written == counted
+
+
 def test_only_what_ends_at_a_mark_is_written_and_found_again():
     cache = PromptCache()
     assert cache.read_marked("m", prompt(5, p3=FIVE_MINUTES)) == written(5_000, 0, 3_000)

@@ -1,64 +1,172 @@
-"""The demo plays to its end and prints what the log holds."""
+"""The demo plays an agent's session with and without paging, tells of it, and says what was saved."""
 
+import asyncio
 import io
-from itertools import pairwise
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from urllib.request import urlopen
 
 import pytest
+from aiohttp import ClientSession
 from rich.console import Console
 
-from pager import cli
-from pager.demo import main, run
-from pager.demo.report import rows
-from pager.demo.session import SCRIPT
+from pager import cli, demo
+from pager.demo.session import MODEL, SCRIPT, TURNS, Agent, Clock
+from pager.events import AnswerFinished, CallReceived, LegFinished, Repacked, SessionOpened
+from pager.models import in_force
+from pager.scripted import ScriptedModel
+from pager.scripted.chat import Chat
+from pager.scripted.prompt import HALF_AN_HOUR, PromptCache
 from pager.stores import open_store
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("demo") / "log"
+PATIENCE = 120
 
 
 @pytest.fixture(scope="module")
-def printed(folder):
-    output = io.StringIO()
-    run(folder, Console(file=output, width=120))
-    return output.getvalue()
+def played(tmp_path_factory):
+    """What the demo printed, and the folder of its log."""
+    folder = tmp_path_factory.mktemp("demo") / "log"
+    out = subprocess.run(
+        [sys.executable, "-m", "pager.cli", "demo", "--data-dir", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert out.stderr == ""
+    return " ".join(out.stdout.split()), folder
 
 
-def test_the_demo_prints_every_call_and_where_the_log_is(printed, folder):
-    assert "All ten tests pass." in printed
-    assert str(folder) in printed
-    assert "read_file x2" in printed
-    assert f"in {len(SCRIPT.answers)} calls" in printed
-
-
-@pytest.mark.usefixtures("printed")
-def test_the_demos_log_grows_with_what_is_new(folder):
-    store = open_store("sqlite", folder)
+@pytest.fixture(scope="module")
+def logged(played):
+    """The events of each session of the log, by what the client calls it."""
+    store = open_store("sqlite", played[1])
     try:
-        calls = rows(store)
+        names, events = {}, {}
+        for stored in store.events():
+            if isinstance(stored.event, SessionOpened):
+                names[stored.session] = stored.event.key
+            events.setdefault(names[stored.session], []).append(stored.event)
+        return events
     finally:
         store.close()
-    assert [row.received.call for row in calls] == list(range(1, len(SCRIPT.answers) + 1))
-    assert all(later.messages > earlier.messages for earlier, later in pairwise(calls))
-    assert sum(row.received.size for row in calls) > 5 * sum(row.new for row in calls)
-    assert [len(row.tools) for row in calls] == [len(answer.calls) for answer in SCRIPT.answers]
-    assert all(row.answer.usage.output for row in calls)
 
 
-def test_the_demo_ends_with_a_report_and_where_the_dashboard_is(tmp_path, monkeypatch, capsys):
+def money(name, printed):
+    return float(re.search(rf"{name} +\$([\d.]+)", printed)[1])
+
+
+def billed(events):
+    """What the provider charges for all requests of a session, by the tokens that it reported."""
+    known = in_force("", {}).find(MODEL)
+    used = [event.usage for event in events if isinstance(event, AnswerFinished | LegFinished) and event.usage]
+    plain = sum(one.input - one.cached - one.written for one in used)
+    cached, written = sum(one.cached for one in used), sum(one.written for one in used)
+    output = sum(one.output for one in used)
+    return (plain * known.input + cached * known.cached + written * known.written + output * known.output) / 1e6
+
+
+def test_the_demo_says_what_the_provider_charged_for_both_sessions(played, logged):
+    printed, _ = played
+    without, paged = money("without ctxpager", printed), money("with ctxpager", printed)
+    assert without == pytest.approx(billed(logged[demo.WITHOUT]), abs=0.006)
+    assert paged == pytest.approx(billed(logged[demo.WITH]), abs=0.006)
+    assert money("saved", printed) == pytest.approx(without - paged, abs=0.011)
+    assert f"{MODEL} at its list price" in printed
+    assert "live 30 minutes" in printed
+
+
+def test_paging_makes_the_demos_session_cheaper_by_a_third_at_least(logged):
+    assert billed(logged[demo.WITH]) < 0.67 * billed(logged[demo.WITHOUT])
+
+
+def test_what_the_demo_calls_without_is_what_the_calls_cost_without_any_proxy(logged):
+    answers = [event.usage for event in logged[demo.WITHOUT] if isinstance(event, AnswerFinished)]
+    assert [(one.input, one.cached, one.written) for one in answers] == asyncio.run(straight())
+
+
+async def straight():
+    """What the provider counts of the same calls, sent to it by the agent itself."""
+    clock, counts = Clock(0.0), []
+    cache = PromptCache(clock, HALF_AN_HOUR)
+    async with ScriptedModel(SCRIPT, clock=clock) as model, ClientSession() as http:
+
+        async def count():
+            used = Chat().cost(cache, model.received[-1].json())
+            counts.append((used.input, used.cached, used.written))
+
+        agent = Agent(http, model.root, clock, {})
+        for turn in TURNS:
+            clock.now += 60 * turn.pause
+            await agent.work(turn.text, count)
+    return counts
+
+
+def test_the_demo_tells_of_what_left_and_what_came_back_as_the_log_has_it(played, logged):
+    printed, _ = played
+    repacks = [event for event in logged[demo.WITH] if isinstance(event, Repacked)]
+    first = max(repacks, key=lambda event: len(event.pages))
+    assert f"{len(first.pages)} old results leave the prompt: {first.saved:,} tokens less" in printed
+    assert " ".join(first.pages[0].stub.split()) in printed, "a stub, as the model sees it"
+    (leg,) = [event for event in logged[demo.WITH] if isinstance(event, LegFinished)]
+    assert leg.pages == [first.pages[0].page]
+    assert "The model asks for one back and gets it" in printed
+    assert printed.count("its cache is empty now") == 2
+
+
+def test_the_demo_plays_every_call_of_its_script_in_both_sessions(logged):
+    assert 80 <= len(SCRIPT.answers) <= 140
+    for events in logged.values():
+        calls = [event.call for event in events if isinstance(event, CallReceived)]
+        assert calls == list(range(1, len(SCRIPT.answers) + 1))
+    assert not [event for event in logged[demo.WITHOUT] if isinstance(event, Repacked)]
+
+
+def test_the_demos_next_steps_work_as_they_are_printed(played, capsys):
+    printed, folder = played
+    assert f"ctxpager report demo --data-dir {folder}" in printed
+    assert cli.main(["report", "demo", "--data-dir", str(folder)]) == 0
+    assert MODEL in capsys.readouterr().out
+
+
+def test_in_a_terminal_the_dashboard_stays_until_it_is_interrupted(tmp_path):
+    master, terminal = pty.openpty()
+    command = [sys.executable, "-m", "pager.cli", "demo", "--data-dir", str(tmp_path / "log")]
+    process = subprocess.Popen(
+        command, stdout=terminal, stderr=subprocess.STDOUT, stdin=terminal, start_new_session=True
+    )
+    os.close(terminal)
+    printed = b""
+    try:
+        while b"until Ctrl-C" not in printed:
+            printed += os.read(master, 4_096)
+        address = re.search(rb"dashboard\s+(http://[\d.:]+/)", printed)[1].decode()
+        with urlopen(address, timeout=PATIENCE) as page:
+            assert b"ctxpager" in page.read()
+        assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        with suppress(OSError):  # the terminal is gone when its last user is
+            while os.read(master, 4_096):
+                pass
+        assert process.wait(PATIENCE) == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        os.close(master)
+
+
+def test_the_demo_begins_without_the_log_of_the_one_before(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for _ in range(2):  # the second time without the log of the first
-        assert cli.main(["demo"]) == 0
-        said = " ".join(capsys.readouterr().out.split())
-        assert "calls 12 answered, in 1 branch" in said
-        assert "results past their use *" in said
-        assert f"ctxpager serve --data-dir {tmp_path / 'ctxpager' / 'demo'}" in said
-        assert "open http://127.0.0.1:8787/" in said
-
-
-def test_without_somebody_to_report_the_demo_prints_the_log_alone(tmp_path, capsys):
-    assert main(["--data-dir", str(tmp_path / "log")]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "the log is in" in said
-    assert "past their use" not in said
+    left = tmp_path / "ctxpager" / "demo" / "ctxpager.sqlite3"
+    left.parent.mkdir(parents=True)
+    left.write_text("from another demo")
+    out = io.StringIO()
+    outcome = demo.Outcome(demo.Cost(2.0, 10), demo.Cost(1.5, 5), "at a price")
+    asyncio.run(demo.run(demo.own_folder(), Console(file=out, width=80), lambda _, __: outcome))
+    assert "saved             $0.50, 25%" in out.getvalue()

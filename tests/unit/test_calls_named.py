@@ -1,0 +1,30 @@
+"""Sessions are found by what users know of them."""
+
+import pytest
+
+from instrumentation.calls import meant
+from pager.errors import ConfigError
+from pager.events import SessionOpened
+from pager.store import Batch
+from pager.stores.memory import Store
+
+
+@pytest.fixture
+def store():
+    store = Store()
+    for session, key in (("s_1a", "demo"), ("s_1b", "twice"), ("s_2c", "twice"), ("s_3d", "")):
+        opened = SessionOpened(tenant="local", key=key, source="x-session-id")
+        store.append(Batch(session, 0.0, [opened])).result()
+    return store
+
+
+def test_a_session_is_found_by_its_id_its_beginning_or_what_the_client_calls_it(store):
+    assert meant(store, "s_1a") == "s_1a"
+    assert meant(store, "s_3") == "s_3d"
+    assert meant(store, "demo") == "s_1a"
+
+
+@pytest.mark.parametrize("name", ["s_1", "twice", "dem", ""])
+def test_a_name_of_several_sessions_or_of_none_is_an_error(store, name):
+    with pytest.raises(ConfigError):
+        meant(store, name)
