@@ -3,7 +3,7 @@
 All values are small and hold no text of a prompt, so that those of many sessions fit in memory and in a cache.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -26,6 +26,9 @@ from pager.models import Table as Models
 
 FUTURE = 32_503_680_000.0
 """The year 3000: later times are none."""
+
+_NAMES = Parts.__struct_fields__
+_EXACT = 1_000  # parts of a token in which shares are weighed
 
 WASTED = "s"
 """The letter of a page that is stale, a duplicate or superseded."""
@@ -136,7 +139,7 @@ class Session(msgspec.Struct, frozen=True):
 
 def summed_up(prepared: Prepared, contenders: Sequence[Contender], models: Models) -> Session:
     """All that is told of a session."""
-    recording, found, bills = prepared.recording, anatomy(prepared), prepared.bills(models)
+    recording, found, bills = prepared.recording, as_reported(anatomy(prepared), prepared), prepared.bills(models)
     steps = recording.steps
     calls = list(_calls(prepared, found, bills, models))
     waste = [reduce(Spent.plus, (one.waste[at] for one in calls), Spent()) for at in range(len(WASTE))]
@@ -158,6 +161,27 @@ def summed_up(prepared: Prepared, contenders: Sequence[Contender], models: Model
         before=bills[-1],
         replayed=tuple(Replayed(one._replace(so_far=()), _saved(one, steps, bills, models, scale)) for one in played),
     )
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def as_reported(found: Anatomy, prepared: Prepared) -> Anatomy:
+    """The same in the provider's tokens: the parts of each call add up to what was reported of it.
+
+    A call of which nothing was reported is scaled as all others of the session together; if there are none, not at all.
+    """
+    steps = prepared.recording.steps
+    told = [(step.usage.input if step.usage else 0) if step.answered else 0 for step in steps]
+    ours = sum(call.client.total for call, tokens in zip(found.calls, told, strict=True) if tokens)
+    usual = sum(told) / ours if ours else 1.0
+    calls = []
+    for call, tokens in zip(found.calls, told, strict=True):
+        total = call.client.total
+        scale = (tokens / total if tokens else usual) if total else 1.0
+        client = Parts(*shared(tokens or round(usual * total), [getattr(call.client, name) for name in _NAMES]))
+        calls.append(call._replace(client=client, working=round(scale * call.working), scale=scale))
+    return Anatomy(calls, found.branches)
 
 
 # ---------------------------------------------------------------- money
@@ -243,38 +267,48 @@ def _spent(cost: float, price: float | None) -> Spent:
 
 def tool_waste(prepared: Prepared, found: Anatomy) -> list[ToolWaste]:
     """What was sent in vain for each tool, by the tools' names; a page whose call is not known is of none."""
-    pages: dict[str, int] = {}
+    pages: dict[str, float] = {}
     for branch in found.branches:
         for tool, tokens in _pages(branch, found.calls):
-            pages[tool] = pages.get(tool, 0) + tokens
-    schemas = _schemas(prepared)
-    names = sorted({*(name for name, tokens in pages.items() if tokens), *schemas})
-    return [ToolWaste(name, pages.get(name, 0), schemas.get(name, 0)) for name in names]
+            pages[tool] = pages.get(tool, 0.0) + tokens
+    client = found.totals.client
+    in_pages = _shares(pages, client.stale + client.duplicates + client.superseded)
+    in_schemas = _shares(_schemas(prepared, found), client.unused_schemas)
+    names = sorted({*in_pages, *in_schemas})
+    return [ToolWaste(name, in_pages.get(name, 0), in_schemas.get(name, 0)) for name in names]
 
 
-def _pages(branch: Branch, calls: Sequence[CallAnatomy]) -> Iterator[tuple[str, int]]:
+def _shares(weights: Mapping[str, float], tokens: int) -> dict[str, int]:
+    """The tokens shared by these weights, so that they add up; tools that get none are left out."""
+    names = list(weights)
+    shares = shared(tokens, [round(_EXACT * weights[name]) for name in names])
+    return {name: share for name, share in zip(names, shares, strict=True) if share}
+
+
+def _pages(branch: Branch, calls: Sequence[CallAnatomy]) -> Iterator[tuple[str, float]]:
     """The tool of each page, and the tokens of the page in all answered calls in which it is waste."""
-    answered = list(accumulate((calls[step].answered for step in branch.steps), initial=0))
+    scales = (calls[step].scale * calls[step].answered for step in branch.steps)
+    sent = list(accumulate(scales, initial=0.0))
     for page in branch.pages:
         ends = [*(at for at, _ in page.marks[1:]), len(branch.steps)]
         spans = zip(page.marks, ends, strict=True)
-        times = sum(answered[end] - answered[begin] for (begin, letter), end in spans if letter == WASTED)
+        times = sum(sent[end] - sent[begin] for (begin, letter), end in spans if letter == WASTED)
         yield page.made.tool if page.made else "", page.tokens * times
 
 
-def _schemas(prepared: Prepared) -> dict[str, int]:
+def _schemas(prepared: Prepared, anatomy: Anatomy) -> dict[str, float]:
     """The tokens of tools that are never called, in all answered calls."""
     called = frozenset(name for step in prepared.recording.steps for name in step.called)
-    heads: dict[bytes, tuple[Step, int]] = {}
-    for call in prepared.calls:
+    heads: dict[bytes, tuple[Step, float]] = {}
+    for call, taken in zip(prepared.calls, anatomy.calls, strict=True):
         if call.step.answered and call.step.offers:
             key = call.prompt.first
-            heads[key] = (call.step, heads[key][1] + 1 if key in heads else 1)
-    found: dict[str, int] = {}
+            heads[key] = (call.step, (heads[key][1] if key in heads else 0.0) + taken.scale)
+    found: dict[str, float] = {}
     for step, times in heads.values():
         for name, tokens in _idle(step, called):
-            found[name] = found.get(name, 0) + tokens * times
-    return {name: tokens for name, tokens in found.items() if tokens}
+            found[name] = found.get(name, 0.0) + tokens * times
+    return found
 
 
 def _idle(step: Step, called: frozenset[str]) -> Iterator[tuple[str, int]]:

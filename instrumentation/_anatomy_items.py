@@ -12,6 +12,7 @@ from typing import NamedTuple
 import orjson
 
 from instrumentation.bill import tokens_in
+from instrumentation.sizes import counted_size
 from pager.dialect import Dialect
 from pager.errors import NotUnderstood
 from pager.model import Block, Kind, Message
@@ -51,7 +52,7 @@ class Made(NamedTuple):
 
 
 class Item(NamedTuple):
-    """An item taken apart: its bytes, tokens by part, its pages, and what tells pages dead.
+    """An item taken apart: its bytes as far as they count, tokens by part, its pages, and what tells pages dead.
 
     ``system`` are the tokens of a message of the system; ``results`` are those that are no pages.
     """
@@ -87,17 +88,18 @@ def shared(tokens: int, weights: Sequence[int]) -> list[int]:
 
 def taken_apart(raw: bytes, dialect: Dialect) -> Item:
     """An item of a prompt in this wire format."""
-    message, tokens = dialect.decode(raw), tokens_in(len(raw))
+    message, size = dialect.decode(raw), counted_size(raw, dialect.name)
+    tokens = tokens_in(size)
     if message.role in SYSTEM:
-        return Item(message.norm, len(raw), system=tokens)
+        return Item(message.norm, size, system=tokens)
     sites = dialect.sites(raw)
     held = contents(message, sites)
-    pieces = list(_pieces(len(raw), message, sites, held)) or [_Piece(_SPEAKERS.get(message.role, "other"), 1)]
+    pieces = list(_pieces(size, message, sites, held)) or [_Piece(_SPEAKERS.get(message.role, "other"), 1)]
     shares = list(zip(pieces, shared(tokens, [piece.weight for piece in pieces]), strict=True))
     of = {part: sum(share for piece, share in shares if piece.page is None and piece.part == part) for part in _PARTS}
     return Item(
         message.norm,
-        len(raw),
+        size,
         user=of["user"],
         assistant=of["assistant"],
         results=of["results"],

@@ -11,6 +11,7 @@ from hashlib import sha256
 from instrumentation.bill import Prompt, tokens_in
 from instrumentation.outgoing import Where
 from instrumentation.prepared import Call
+from instrumentation.sizes import item_tokens
 from pager import sessions
 from pager.dialect import Dialect
 from pager.events import CallReceived
@@ -84,6 +85,7 @@ class Prompts:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._sent: dict[int, _Sent] = {}
+        self._counted: dict[bytes, int] = {}
 
     def paged(self, dialect: Dialect, call: Call, table: Table) -> Prompt:
         """The prompt of a call as it was paged; what it has in common with the one before is not made again."""
@@ -93,25 +95,34 @@ class Prompts:
         if not keep:
             sent.prompt = Prompt.of([head], [tokens_in(size)])
         items = [self._as_sent(dialect, table, at) for at in range(keep, len(table.slots))]
-        sent.prompt = sent.prompt.grown([key for key, _ in items], [tokens_in(size) for _, size in items], keep + 1)
+        sent.prompt = sent.prompt.grown([key for key, _ in items], [tokens for _, tokens in items], keep + 1)
         sent.head, sent.slots = head, list(table.slots)
         return sent.prompt
 
     def _as_sent(self, dialect: Dialect, table: Table, at: int) -> tuple[bytes, int]:
-        """What an item is known by, and its bytes; stubs make it another one."""
+        """What an item is known by, and its tokens; stubs make it another one."""
         slot = table.slots[at]
         stubs = {page.key: page.stub for page in slot.pages if page.stub}
         if not stubs:
-            return slot.digest, slot.size
+            return slot.digest, self._tokens(dialect, slot)
         if slot.sent is None:
             raw = slot.raw if slot.raw is not None else self._tables.item(slot.digest)
             slot.sent = stubbed(raw, dialect.sites(raw), stubs)
-        return sha256(slot.sent).digest(), len(slot.sent)
+        return sha256(slot.sent).digest(), item_tokens(slot.sent, dialect.name)
+
+    def _tokens(self, dialect: Dialect, slot: Slot) -> int:
+        """The tokens of an item without stubs; counted once."""
+        found = self._counted.get(slot.digest)
+        if found is None:
+            raw = slot.raw if slot.raw is not None else self._tables.item(slot.digest)
+            found = self._counted[slot.digest] = item_tokens(raw, dialect.name)
+        return found
 
     def after(self, dialect: Dialect, prompt: Prompt, said: str) -> Prompt:
         """The prompt of the request that followed a hidden one, which had said what is kept under this digest."""
         items = dialect.appended(self._tables.leg(bytes.fromhex(said)))
-        return prompt.grown([sha256(raw).digest() for raw in items], [tokens_in(len(raw)) for raw in items])
+        tokens = [item_tokens(raw, dialect.name) for raw in items]
+        return prompt.grown([sha256(raw).digest() for raw in items], tokens)
 
 
 def short_tools(call: Call, table: Table) -> Toolset | None:

@@ -15,6 +15,7 @@ from instrumentation.prepared import Call as Sent
 from instrumentation.prepared import Prepared
 from instrumentation.problem import Call, Need, Page, Problem, content_of
 from instrumentation.replay import Player, Turn
+from instrumentation.sizes import item_tokens
 from pager.events import Evicted
 from pager.models import Table as Models
 from pager.page import BYTES_A_TOKEN as PLANNED
@@ -134,7 +135,8 @@ def _size(prepared: Prepared, gone: Evicted) -> Size:
     raw = prepared.blobs.get(bytes.fromhex(gone.message), b"")
     stub = tokens_in(len(gone.stub.encode()))
     without = stubbed(raw, prepared.dialect.sites(raw), {gone.key: gone.stub}) if raw else b""
-    return Size(tokens_in(len(raw)) - tokens_in(len(without)) + stub, stub)
+    with_page, with_stub = (item_tokens(item, prepared.dialect.name) for item in (raw, without))
+    return Size(with_page - with_stub + stub, stub)
 
 
 def unsaid(number: int, needs: Sequence[Seen], stubs: Mapping[str, Evicted]) -> list[Need]:

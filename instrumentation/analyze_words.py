@@ -58,7 +58,7 @@ def _facts(analysis: Analysis) -> Iterator[str]:
         return
     yield f"         {_counted(len(analysis.sessions), 'session')}, {_counted(totals.calls, 'call')}{_span(analysis)}"
     new = round(totals.client.total / totals.amplification) if totals.amplification else 0
-    yield f"sent     {_short(totals.client.total)} tokens of prompts by their bytes, of which {_short(new)} were new"
+    yield f"sent     {_short(totals.client.total)} tokens of prompts, of which {_short(new)} were new"
     yield f"         each byte was sent {totals.amplification:,.1f} times"
     yield from _cost(analysis.paid)
 

@@ -25,7 +25,7 @@ class CallAnatomy(NamedTuple):
     """One call: the parts of its prompt as the client sent it, and the tokens of the working set.
 
     ``sent`` are the bytes of the prompt, ``fresh`` those of them that no answered call of the session had sent before.
-    Where it was not ``answered``, it counts in no sum.
+    Where it was not ``answered``, it counts in no sum. ``scale`` is how many tokens of ``client`` one of our own is.
     """
 
     client: Parts
@@ -33,6 +33,7 @@ class CallAnatomy(NamedTuple):
     sent: int
     fresh: int
     answered: bool = True
+    scale: float = 1.0
 
 
 class Totals(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from instrumentation.bill import BYTES_A_TOKEN, tokens_in
 from instrumentation.offered import Called, offers_in, written
+from instrumentation.sizes import item_tokens
 from instrumentation.steps import Recording, Step
 from pager.events import Tokens
 from pager.offers import Offers
@@ -130,7 +131,7 @@ class Draft:
 
     def begin(self, line: Line, prompt: Sequence[bytes], at: float | None, model: str) -> Call:
         """The next call, in the order in which they happened; what its answer says is still to come."""
-        shown = sum(tokens_in(len(item)) for item in prompt) if line.branch < 0 else 0
+        shown = sum(item_tokens(item, self._dialect) for item in prompt) if line.branch < 0 else 0
         place = line.place(prompt, self._branches)
         self._branches = max(self._branches, place.branch + 1)
         self._at = self._at + 1 if at is None else at

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from instrumentation.bill import Bill, Charged, Prompt, tokens_in
 from instrumentation.needs import Need, Needs
+from instrumentation.sizes import item_tokens
 from instrumentation.steps import Future, Recording, Step
 from pager.dialect import Dialect
 from pager.models import Table as Models
@@ -44,6 +45,7 @@ class Prepared:
         self.tools = tools
         self.blobs: dict[bytes, bytes] = {}
         self._contents: dict[bytes, Contents] = {}
+        self._tokens: dict[bytes, int] = {}
 
     @property
     def shortens(self) -> bool:
@@ -64,12 +66,19 @@ class Prepared:
             keep = step.keep if before is not None else 0
             digests = [sha256(raw).digest() for raw in step.new]
             self.blobs.update(zip(digests, step.new, strict=True))
-            sizes = [tokens_in(len(raw)) for raw in step.new]
+            sizes = [self.tokens(digest, raw) for digest, raw in zip(digests, step.new, strict=True)]
             prompt = _begun(step, before.prompt if before else Prompt(), keep).grown(digests, sizes)
             known = latest.get(step.branch)
             number = (known.number if known else step.fork_call) + (step.attempt == 1)
             latest[step.branch] = Call(step, number, prompt)
             yield latest[step.branch]
+
+    def tokens(self, digest: bytes, raw: bytes) -> int:
+        """The tokens of an item; counted once."""
+        found = self._tokens.get(digest)
+        if found is None:
+            found = self._tokens[digest] = item_tokens(raw, self.dialect.name)
+        return found
 
     def items(self, call: Call) -> Items:
         """The items of a call, as a page table takes them."""

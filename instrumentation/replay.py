@@ -18,6 +18,7 @@ from instrumentation.asking import ask
 from instrumentation.bill import BYTES_A_TOKEN, Bill, Charged, Prompt, tokens_in
 from instrumentation.needs import Need
 from instrumentation.prepared import Call, Prepared
+from instrumentation.sizes import item_tokens
 from pager import planner, sessions, tooling
 from pager.dialects import load as load_dialect
 from pager.events import LegFinished, Repacked, Tokens, ToolsDecided
@@ -283,7 +284,7 @@ class Player:
         if not keep:
             sent.prompt = Prompt.of([head], [tokens_in(size)])
         items = [self._as_sent(at, table) for at in range(keep, len(table.slots))]
-        keys, tokens = [key for key, _ in items], [tokens_in(size) for _, size in items]
+        keys, tokens = [key for key, _ in items], [tokens for _, tokens in items]
         sent.prompt = sent.prompt.grown(keys, tokens, keep + 1)
         sent.head, sent.slots, sent.changed_from = head, list(table.slots), len(table.slots)
         return sent.prompt
@@ -295,12 +296,12 @@ class Player:
         return (key + _forms(turn.short), size - turn.short.freed) if turn.short else (key, size)
 
     def _as_sent(self, at: int, table: Table) -> tuple[bytes, int]:
-        """What an item is known by in the bill, and its bytes; stubs make it another one."""
+        """What an item is known by in the bill, and its tokens; stubs make it another one."""
         slot = table.slots[at]
         if at not in table.changed:
-            return slot.digest, slot.size
+            return slot.digest, self._prepared.tokens(slot.digest, self._raw(slot))
         item = self._item(at, table)
-        return sha256(item).digest(), len(item)
+        return sha256(item).digest(), item_tokens(item, self._dialect.name)
 
     def _item(self, at: int, table: Table) -> bytes:
         """An item with its stubs."""
@@ -329,7 +330,8 @@ class Player:
             leg, replies = ask(self._dialect, table.tool, [*wanted, *schemas], text_of, room, rounds)
             sessions.keep_leg(table, _finished(turn, rounds, usage, replies.pages), leg)
             items = self._dialect.appended(leg)
-            prompt = prompt.grown([sha256(raw).digest() for raw in items], [tokens_in(len(raw)) for raw in items])
+            tokens = [item_tokens(raw, self._dialect.name) for raw in items]
+            prompt = prompt.grown([sha256(raw).digest() for raw in items], tokens)
             self.brought |= {handle_of(text.encode()): replies.pages for text in replies.texts}
             brought.update(replies.pages)
             (wanted, calls), schemas = self._missing(table, needs, brought), self._unknown(turn, brought)

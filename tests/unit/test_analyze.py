@@ -19,7 +19,7 @@ from benchmarks import _logs
 from instrumentation import importing
 from instrumentation._analyze_cache import BytesDisk, Cache
 from instrumentation._analyze_files import study
-from instrumentation._analyze_session import Paid, Spent, ToolWaste
+from instrumentation._analyze_session import Paid, Spent, ToolWaste, as_reported
 from instrumentation.analyze import Wanted, analyze, prepare, wasted
 from instrumentation.anatomy import Totals, anatomy
 from instrumentation.comparison import Conditions, Contender, compare
@@ -115,6 +115,12 @@ def many_calls(path, calls=6, words=900, meta=None, **more):
     return record(path, *said, **more)
 
 
+def taken_apart(recording):
+    """The anatomy of a recording, in the provider's tokens."""
+    prepared = Prepared(recording, load(recording.dialect))
+    return as_reported(anatomy(prepared), prepared)
+
+
 # ---- what is counted
 
 
@@ -123,7 +129,7 @@ def test_the_figures_are_those_of_the_anatomy_and_of_the_comparison(tmp_path, na
     folder = write(tmp_path / "logs", name)
     found = analyze([folder], HOW)
     recordings = [one.recording for one in importing.read_all([folder], Problems())]
-    each = [anatomy(Prepared(one, load(one.dialect))).totals for one in recordings]
+    each = [taken_apart(one).totals for one in recordings]
     assert found.totals == reduce(Totals.plus, each, Totals())
     assert found.totals.calls > 0
     direct = compare(recordings, POLICIES, Conditions("anthropic", shortest=2))
@@ -232,11 +238,33 @@ def test_waste_costs_what_cached_tokens_do_as_far_as_there_are_any(tmp_path):
 def call_tokens(path):
     """The tokens of the second call."""
     [one] = importing.read(path, Problems())
-    return anatomy(Prepared(one.recording, load("chat"))).calls[1].client.total
+    return taken_apart(one.recording).calls[1].client.total
 
 
 def rest(again, every):
     return max(0.0, 3000 * again / every - 2800)
+
+
+def test_the_parts_of_every_call_add_up_to_what_was_reported_of_it(tmp_path):
+    folders = [write(tmp_path / name, name) for name in ("claude_code", "codex", "opencode")]
+    found = analyze(folders, HOW)
+    assert found.paid.reported == found.paid.calls == found.totals.calls > 0
+    assert found.totals.client.total == found.paid.input
+    calls = [call for one in importing.read_all(folders, Problems()) for call in taken_apart(one.recording).calls]
+    steps = [step for one in importing.read_all(folders, Problems()) for step in one.recording.steps]
+    assert [call.client.total for call in calls] == [step.usage.input for step in steps]
+
+
+def test_calls_that_nobody_counted_are_scaled_as_the_others_of_their_session(tmp_path):
+    said = [message("user", "go"), *(message("assistant", "a" * 2700, _meta=used(9000, 0, 0, 5)) for _ in range(2))]
+    path = record(tmp_path / "one.jsonl", *said, message("assistant", "b"))
+    [one] = importing.read(path, Problems())
+    first, second, third = taken_apart(one.recording).calls
+    plain = anatomy(Prepared(one.recording, load("chat"))).calls
+    usual = 18_000 / (plain[0].client.total + plain[1].client.total)
+    assert (first.client.total, second.client.total) == (9000, 9000)
+    assert third.client.total == pytest.approx(usual * plain[2].client.total, abs=1)
+    assert third.scale == pytest.approx(usual)
 
 
 def test_sums_of_what_was_paid_are_plain():

@@ -16,6 +16,7 @@ from instrumentation.bill import tokens_in
 from instrumentation.needs import distinctive
 from instrumentation.prepared import Prepared
 from instrumentation.recordings import files, load
+from instrumentation.sizes import PICTURE
 from instrumentation.steps import Recording, Step
 from instrumentation.story import Parts
 from pager.dialects import load as load_dialect
@@ -438,7 +439,8 @@ def test_an_image_in_a_result_is_of_no_use_to_count_as_text():
     blocks = [{"type": "text", "text": "x" * 600}, {"type": "image", "source": {"data": "A" * 9000}}]
     raw = item(role="user", content=[{"type": "tool_result", "tool_use_id": "c1", "content": blocks}])
     found = apart(raw, MESSAGES)
-    assert (found.results, found.other) == (pytest.approx(222, abs=2), pytest.approx(tokens_in(len(raw)) - 222, abs=2))
+    around = tokens_in(len(raw) - 9600)
+    assert (found.results, found.other) == (pytest.approx(222, abs=2), pytest.approx(PICTURE + around, abs=4))
 
 
 def test_items_that_nobody_knows_are_other():
@@ -453,7 +455,7 @@ def test_an_empty_message_is_that_of_its_speaker():
 
 
 def test_reasoning_and_calls_are_the_assistants():
-    assert apart(item(type="reasoning", summary=[], encrypted_content="e" * 900), RESPONSES).assistant > 300
+    assert apart(item(type="reasoning", summary=[], encrypted_content="e" * 900), RESPONSES).assistant in range(1, 60)
     assert apart(item(type="function_call", call_id="c", name="f", arguments="{}"), RESPONSES).assistant > 0
 
 

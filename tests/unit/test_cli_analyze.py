@@ -87,7 +87,7 @@ def test_it_tells_what_was_read_sent_paid_and_wasted(tmp_path, capsys):
     assert "1 bad line skipped" in out
     assert f"{folder}/claude_code-1.jsonl: line " in out
     assert re.search(r"2 sessions, 60 calls, 2026-09-2\d to 2026-09-2\d", out)
-    assert re.search(r"sent +\S+ tokens of prompts by their bytes, of which \S+ were new", out)
+    assert re.search(r"sent +\S+ tokens of prompts, of which \S+ were new", out)
     assert re.search(r"each byte was sent [\d.]+ times", out)
     assert re.search(r"paid +\$ [\d.]+ \(\S+ units\) for 60 calls as reported", out)
     assert re.search(r"cached +\d\d\.\d % of the prompts' tokens, as reported", out)
