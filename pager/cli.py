@@ -9,7 +9,8 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pager.config import KEYS, Loaded, Settings, load, render
+from pager import trust_command
+from pager.config import KEYS, Loaded, Settings, load, render, sources
 from pager.errors import ConfigError, PagerError
 from pager.store import Store
 
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_experiment(commands.add_parser("experiment", help=EXPERIMENT, description=EXPERIMENT))
     _add_tools(commands.add_parser("tools", help=TOOLS, description=TOOLS))
     _add_report(commands.add_parser("report", help=REPORT, description=REPORT))
+    trust_command.add(commands.add_parser("trust", help=trust_command.WORDS, description=trust_command.WORDS))
     demo = commands.add_parser("demo", help="play a sample session through the proxy", add_help=False)
     demo.set_defaults(run=_demo)
     return parser
@@ -174,6 +176,8 @@ def _load(options: argparse.Namespace) -> Loaded:
     known = {"config", *(key.name for key in KEYS)}
     flags = {name: value for name, value in vars(options).items() if name in known}
     loaded = load(flags, cwd=Path.cwd(), env=os.environ)
+    for notice in loaded.notices:
+        print(f"ctxpager: {notice}", file=sys.stderr)  # noqa: T201
     _check_names(loaded)
     return loaded
 
@@ -202,7 +206,10 @@ def _check_names(loaded: Loaded) -> None:
 def _serve(options: argparse.Namespace) -> int:
     from pager.server.serve import run  # the server's imports are not needed by the other commands
 
-    settings = _load(options).settings
+    loaded = _load(options)
+    settings = loaded.settings
+    for line in sources(loaded):
+        print(f"ctxpager: {line}", file=sys.stderr)  # noqa: T201
     return run(settings, os.environ, _shown(settings) if settings.dashboard.is_shown(settings.host) else None)
 
 

@@ -1,14 +1,16 @@
 """Reads the settings, the one module that does.
 
-Values come in layers, the later wins: defaults, one file, the environment, flags. Every layer is checked by itself, so
+Values come in layers, the later wins: defaults, files, the environment, flags. Every layer is checked by itself, so
 that a wrong value is reported even where a later layer hides it, and all problems of a load are reported at once.
+
+A file in the working folder may be anybody's: it came with whatever was cloned or unpacked there. Until the user trusts
+that folder (``pager.trust``), only what is harmless in it counts, over the user's own file instead of in its place.
 """
 
 import json
 import re
-import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import expanduser, isfile
 from pathlib import Path
@@ -18,9 +20,24 @@ from platformdirs import user_config_dir
 from pydantic import ValidationError
 
 from pager.errors import ConfigError
-from pager.settings import KEYS, PREFIX, Identity, Key, Settings, Upstream, flag_name, variable_name
+from pager.setting_keys import KEYS, PREFIX, Key, flag_name, variable_name
+from pager.settings import Identity, Settings, Upstream
+from pager.trust import Standing, Trusted
 
-__all__ = ["KEYS", "Identity", "Key", "Loaded", "Settings", "Upstream", "example", "load", "reference", "render"]
+__all__ = [
+    "FILE_NAME",
+    "KEYS",
+    "Folder",
+    "Identity",
+    "Key",
+    "Loaded",
+    "Settings",
+    "Upstream",
+    "load",
+    "render",
+    "sources",
+    "trusted",
+]
 
 FILE_NAME = "ctxpager.toml"
 NOT_SETTINGS = {
@@ -30,22 +47,28 @@ NOT_SETTINGS = {
 }
 # Kubernetes gives every pod such variables for a Service that is called ctxpager.
 KUBERNETES = re.compile(r"CTXPAGER_(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_\w+)=|CTXPAGER_PORT=(tcp|udp|sctp)://")
-REGENERATE = "python -m pager.config > docs/config.md"
 _ABSENT = object()
+_PLACES = {"environment": "the environment", "flag": "flags"}
+_BY_NAME = {key.name: key for key in KEYS}
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings in force, and for each dotted key where its value came from."""
+    """The settings in force, and for each dotted key where its value came from.
+
+    ``notices`` says what of a working folder's file was ignored, and what to do about it; empty if nothing was.
+    """
 
     settings: Settings
     origin: dict[str, str]
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
     tree: Mapping[str, Any]
     origin: Callable[[str], str]
+    notice: str = ""
 
 
 def load(flags: Mapping[str, object], *, cwd: Path, env: Mapping[str, str], config_dir: Path | None = None) -> Loaded:
@@ -65,7 +88,8 @@ def load(flags: Mapping[str, object], *, cwd: Path, env: Mapping[str, str], conf
     problems += _unknown_variables(env, values)
     if problems:
         raise ConfigError(_join(problems))
-    return Loaded(Settings.model_validate(_nest(values)), origin)
+    notices = tuple(layer.notice for layer in layers if layer.notice)
+    return Loaded(Settings.model_validate(_nest(values)), origin, notices)
 
 
 def _file_layers(flag: object, cwd: Path, env: Mapping[str, str], config_dir: Path | None) -> list[_Layer]:
@@ -75,18 +99,83 @@ def _file_layers(flag: object, cwd: Path, env: Mapping[str, str], config_dir: Pa
         if not isfile(path):  # noqa: PTH113 - pathlib's raises where a folder is closed to us
             by = "--config" if flag else "CTXPAGER_CONFIG"
             raise ConfigError(f"file {path}: no such file, but {by} names it; name a file that exists or leave it out")
-        return [_file_layer(path)]
-    places = [cwd / FILE_NAME, (config_dir or Path(user_config_dir("ctxpager"))) / FILE_NAME]
-    found = [path for path in places if isfile(path)]  # noqa: PTH113
-    return [_file_layer(path) for path in found[:1]]
+        return [_file_layer(path, _read(path))]
+    path, own = cwd / FILE_NAME, (config_dir or Path(user_config_dir("ctxpager"))) / FILE_NAME
+    has_own = isfile(own)  # noqa: PTH113
+    folder = None
+    if isfile(path) and not (has_own and path.samefile(own)):  # noqa: PTH113
+        folder = Folder(cwd, config_dir)
+        if folder.standing is Standing.TRUSTED:
+            return [folder.layer]
+    return [*([_file_layer(own, _read(own))] if has_own else []), *([folder.safe_layer] if folder else [])]
 
 
-def _file_layer(path: Path) -> _Layer:
+def trusted(config_dir: Path | None = None) -> Trusted:
+    """The folders that the user trusts."""
+    return Trusted(config_dir or Path(user_config_dir("ctxpager")))
+
+
+class Folder:
+    """A folder with a settings file that may be anybody's; raises ConfigError where it has none that can be read."""
+
+    def __init__(self, path: Path, config_dir: Path | None = None) -> None:
+        self._path = path
+        self._file = path / FILE_NAME
+        self._content = _read(self._file)
+        self._trusted = trusted(config_dir)
+        self.layer = _file_layer(self._file, self._content)
+
+    @property
+    def standing(self) -> Standing:
+        """Whether the user trusts it as it is now."""
+        return self._trusted.standing(self._path, self._content)
+
+    @property
+    def guarded(self) -> list[str]:
+        """The settings in its file that count only once it is trusted."""
+        return [name for name, value in _given(self.layer).items() if not _BY_NAME[name].words.guard.is_safe(value)]
+
+    @property
+    def safe_layer(self) -> _Layer:
+        """What holds of its file though it is not trusted, with a notice of what does not."""
+        guarded = self.guarded
+        if not guarded:
+            return self.layer
+        place, way_out = f"file {self._file}", "`ctxpager trust` allows them, --config names a file that is to be read"
+        notice = f"{place} is {self.standing.value}: ignored {', '.join(guarded)}; {way_out}"
+        return _Layer(_without(self.layer.tree, guarded), self.layer.origin, notice)
+
+    def trust(self) -> list[str]:
+        """Trust it as it is now, if its settings are right; what that allows, as TOML writes it."""
+        problems = _check(self.layer)
+        if problems:
+            raise ConfigError(_join(problems))
+        self._trusted.add(self._path, self._content)
+        values = _given(self.layer)
+        shown = {name: "(not shown)" if _BY_NAME[name].words.private else toml(values[name]) for name in self.guarded}
+        return [f"{name} = {value}" for name, value in shown.items()]
+
+
+def _without(tree: Mapping[str, Any], names: Collection[str], prefix: str = "") -> dict[str, Any]:
+    """The tree without the settings of these names; a table that is empty then stays, which sets nothing."""
+    return {
+        key: _without(value, names, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        for key, value in tree.items()
+        if prefix + key not in names
+    }
+
+
+def _read(path: Path) -> bytes:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-        return _Layer(tomllib.loads(text), lambda _: f"file {path}")
+        return path.read_bytes()
     except OSError as error:
         raise ConfigError(f"file {path}: can't be read: {error.strerror}") from None
+
+
+def _file_layer(path: Path, content: bytes) -> _Layer:
+    try:
+        text = content.decode("utf-8-sig")
+        return _Layer(tomllib.loads(text), lambda _: f"file {path}")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"file {path}: line {line} is not UTF-8, which TOML must be") from None
@@ -94,6 +183,8 @@ def _file_layer(path: Path) -> _Layer:
         place = f"at line {text.count(chr(10)) + 1}, the end of the file"
         reason = str(error).replace("at end of document", place)
         raise ConfigError(f"file {path}: not valid TOML: {reason}") from None
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, thousands of nested lists
+        raise ConfigError(f"file {path}: not valid TOML: {error}") from None
 
 
 def _environment_layer(env: Mapping[str, str]) -> _Layer:
@@ -135,12 +226,17 @@ def _look_up(tree: object, name: str) -> object:
     return tree
 
 
+def _given(layer: _Layer) -> dict[str, object]:
+    """The settings that a layer has."""
+    found = {key.name: _look_up(layer.tree, key.name) for key in KEYS}
+    return {name: value for name, value in found.items() if value is not _ABSENT}
+
+
 def _winners(layers: Iterable[_Layer]) -> tuple[dict[str, object], dict[str, str]]:
     values: dict[str, object] = {}
     origin = {key.name: "default" for key in KEYS}
     for layer in layers:
-        found = {key.name: _look_up(layer.tree, key.name) for key in KEYS}
-        given = {name: value for name, value in found.items() if value is not _ABSENT}
+        given = _given(layer)
         values |= given
         origin |= {name: layer.origin(name) for name in given}
     return values, origin
@@ -169,7 +265,7 @@ def _problem(layer: _Layer, error: Mapping[str, Any]) -> str:
 
 def _show(value: object) -> str:
     # A base URL with credentials or a query in it may hold a secret.
-    return re.sub(r'//[^"]*@|\?[^"]*', "(hidden)", _toml(value))
+    return re.sub(r'//[^"]*@|\?[^"]*', "(hidden)", toml(value))
 
 
 def _nearest_key(name: str) -> str:
@@ -214,27 +310,33 @@ def _join(problems: Sequence[str]) -> str:
     return "\n".join([f"{len(problems)} problems in the configuration:", *(f"  {problem}" for problem in problems)])
 
 
-def _toml(value: object) -> str:
+def toml(value: object) -> str:
     """A value as TOML writes it; what TOML has no form for is shown as Python does."""
     match value:
         case bool():
             return str(value).lower()
         case str() | Path():
-            return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+            return "".join(_toml_letter(letter) for letter in json.dumps(str(value), ensure_ascii=False))
         case Mapping():
-            inside = ", ".join(f"{_toml_key(str(key))} = {_toml(item)}" for key, item in value.items())
+            inside = ", ".join(f"{_toml_key(str(key))} = {toml(item)}" for key, item in value.items())
             return f"{{ {inside} }}" if inside else "{}"
         case list() | tuple():
-            return f"[{', '.join(_toml(item) for item in value)}]"
+            return f"[{', '.join(toml(item) for item in value)}]"
         case _:
             return value.isoformat() if hasattr(value, "isoformat") else repr(value)
 
 
+def _toml_letter(letter: str) -> str:
+    """A letter of a text; what is none, and a terminal may obey, by its number."""
+    return letter if letter.isprintable() else f"\\U{ord(letter):08x}"
+
+
 def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml(key)
 
 
-def _grouped(group: Callable[[Key], str]) -> Iterator[tuple[str, list[Key]]]:
+def grouped(group: Callable[[Key], str]) -> Iterator[tuple[str, list[Key]]]:
+    """The settings by group, groups and settings in the order of the models."""
     for name in dict.fromkeys(group(key) for key in KEYS):
         yield name, [key for key in KEYS if group(key) == name]
 
@@ -243,90 +345,28 @@ def render(loaded: Loaded) -> str:
     """Every setting in force and where it came from, as TOML."""
     tree = loaded.settings.model_dump()
     rows: list[tuple[str, str]] = []
-    for table, keys in _grouped(lambda key: key.table):
+    for table, keys in grouped(lambda key: key.table):
         rows += [("", ""), (f"[{table}]", loaded.origin.get(table, ""))] if table else []
         for key in keys:
             value = _look_up(tree, key.name)
             entries = value if isinstance(value, Mapping) else {key.last: value}
             origin = "" if key.is_table else loaded.origin[key.name]
-            rows += [(f"{_toml_key(name)} = {_toml(item)}", origin) for name, item in entries.items()]
+            rows += [(f"{_toml_key(name)} = {toml(item)}", origin) for name, item in entries.items()]
     width = max(len(code) for code, origin in rows if origin)
     lines = [f"{code:<{width}}  # {_printable(origin)}" if origin else code for code, origin in rows]
     return "\n".join(lines) + "\n"
 
 
+def sources(loaded: Loaded) -> list[str]:
+    """A line for each place that settings came from, the defaults aside, with what came from there."""
+    places: dict[str, list[str]] = {}
+    for kind in ("file", *_PLACES):
+        for name, origin in loaded.origin.items():
+            if origin.startswith(f"{kind} "):
+                place, what = (origin, name) if kind == "file" else (_PLACES[kind], origin.partition(" ")[2])
+                places.setdefault(place, []).append(what)
+    return [f"settings from {place}: {', '.join(given)}" for place, given in places.items()]
+
+
 def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
-def example() -> str:
-    """An example file: every setting with its default and the reason for it."""
-    lines = [f"# {FILE_NAME}: every setting with its default."]
-    for table, keys in _grouped(lambda key: key.table):
-        lines += [] if not table or keys[0].is_table else ["", f"[{table}]"]
-        for key in keys:
-            lines += ["", *_comment(key.description), *_comment(f"Allowed: {key.words.allowed}."), *_setting(key)]
-    return "\n".join(lines) + "\n"
-
-
-def _setting(key: Key) -> list[str]:
-    if key.is_table:
-        return [f"[{key.name}]", *(f"# {line}" for line in key.field.examples or ())]
-    if key.words.default:
-        return [f"# {key.last} = ({key.words.default})"]
-    return [f"{key.last} = {_toml(key.default)}"]
-
-
-def _comment(text: str) -> list[str]:
-    from textwrap import wrap  # only needed for documents
-
-    return wrap(text, width=100, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
-
-
-def reference() -> str:
-    """docs/config.md."""
-    others = "\n".join(f"- `{name}`: {reason}." for name, reason in NOT_SETTINGS.items())
-    parts = [_INTRODUCTION.format(file=FILE_NAME, regenerate=REGENERATE, others=others)]
-    for table, keys in _grouped(lambda key: key.parent):
-        parts.append(f"## `[{table}]`\n" if table else "## Top level\n")
-        parts += [_entry(key) for key in keys]
-    return "\n".join(parts)
-
-
-def _entry(key: Key) -> str:
-    default = key.words.default or f"`{_toml(key.default)}`"
-    lines = [f"### `{key.name}`\n", f"{key.description}\n", f"- Default: {default}", f"- Allowed: {key.words.allowed}"]
-    lines += [f"- Example: `{line}`" for line in key.field.examples or ()]
-    return "\n".join([*lines, f"- Variable: `{key.variable}`; flag: `{key.flag}`\n"])
-
-
-_INTRODUCTION = """\
-# Configuration
-
-<!-- Made from the settings' own descriptions: {regenerate} -->
-
-Settings come from four places, the later wins:
-
-1. the defaults below,
-2. one file: the one that `--config FILE` or `CTXPAGER_CONFIG` names, else `{file}` in the working folder, else
-   `{file}` in the user's configuration folder,
-3. environment variables: `CTXPAGER_` and the key in capitals with `_` for each dot, so `upstream.chat` is
-   `CTXPAGER_UPSTREAM_CHAT`; an empty variable counts as not set,
-4. flags: `--` and the key with `-` for each dot and `_`, so `upstream.chat` is `--upstream-chat`; `upstream.url` is
-   plainly `--upstream`.
-
-Variables and flags give text as it is and everything else as TOML writes it: `8787`, `["x-account"]`,
-`{{ team-a = "TEAM_A_PROXY_KEY" }}`. A switch may also be `1`/`0`, `yes`/`no` or `on`/`off`. A later table or list
-replaces an earlier one as a whole. A file that is named but missing, an unknown key, an unknown `CTXPAGER_` variable
-and a value that is not allowed are errors, wherever they stand. No secret is ever a setting: keys are named by the
-environment variable that holds them. `ctxpager config` prints what is in force and where each value came from.
-
-These variables are not settings, and neither are those that a setting names as the holder of a key, nor those that
-Kubernetes makes for a Service called ctxpager (`CTXPAGER_SERVICE_HOST`, `CTXPAGER_PORT=tcp://...` and the like):
-
-{others}
-"""
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference())

@@ -4,30 +4,62 @@ Variables, flags, messages, the printed configuration, the example file and docs
 models, so that none can fall behind.
 """
 
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os.path import expanduser
 from pathlib import Path
-from typing import Annotated, Literal, get_origin
+from typing import Annotated, Literal, TypeGuard
 from urllib.parse import urlsplit
 
 from platformdirs import user_data_dir
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
-from pydantic.fields import FieldInfo
 
-PREFIX = "CTXPAGER_"
-FLAG_NAMES = {"upstream.url": "--upstream"}
-SWITCH_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+PRICE_LISTS = frozenset({"", "anthropic", "claude-5.5", "claude-fable-5.1", "gpt-5.6", "openai", "none"})
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """When a setting of a working folder's file counts only once the user trusts the folder; in words, empty if never.
+
+    It must be guarded where it can run code, lead calls elsewhere, or open the proxy, its data or its keys to others.
+    """
+
+    is_safe: Callable[[object], bool]
+    words: str
+
+
+def _is_table(value: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(value, Mapping)
+
+
+def _names_no_code(value: object) -> bool:
+    names = [value] if isinstance(value, str) else value if _is_table(value) else ()
+    return not any(":" in name for name in names)
+
+
+def _has_only_numbers(value: object) -> bool:
+    return not _is_table(value) or all(isinstance(item, bool | int | float) for item in value.values())
+
+
+GUARDED = Guard(lambda _: False, "needs trust")
+HARMLESS = Guard(lambda _: True, "")
+NO_CODE = Guard(_names_no_code, "needs trust where it names code of one's own")
+NUMBERS = Guard(_has_only_numbers, "needs trust where it has more than numbers and switches")  # text may be a path
+NO_FILE = Guard(lambda value: not isinstance(value, str) or value in PRICE_LISTS, "needs trust where it is a path")
+NOT_ALWAYS = Guard(lambda value: value != "always", 'needs trust to be "always"')
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A setting in words: what it allows, its default where machines differ; a private one's value is never shown."""
+    """A setting in words: what it allows, its default where machines differ; a private one's value is never shown.
+
+    A new setting is guarded in a working folder's file until it says that it need not be.
+    """
 
     allowed: str
     default: str = ""
     private: bool = False
+    guard: Guard = GUARDED
 
 
 def _address(value: str) -> str:
@@ -72,7 +104,7 @@ _A_URL = "a base URL up to and including /v1, such as https://host/v1, without c
 _A_VARIABLE = "the name of an environment variable (letters, digits, _), never the key itself"
 Name = Annotated[str, Field(min_length=1)]
 Address = Annotated[str, AfterValidator(_address), Words(_A_URL)]
-Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False), Words("seconds, more than 0")]
+Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False), Words("seconds, more than 0", guard=HARMLESS)]
 Share = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Header = Annotated[str, Field(pattern=_HEADER), AfterValidator(str.lower)]
 Variable = Annotated[str, Field(pattern=_VARIABLE)]
@@ -120,7 +152,9 @@ class Upstream(_Part):
         description="Seconds of silence allowed between two bytes of an answer. Models may think for minutes before "
         "the first byte; 600 is what the providers' own clients allow.",
     )
-    max_connections: Annotated[int, Strict(), Field(ge=0), Words("a whole number, 0 or more; 0 is no limit")] = Field(
+    max_connections: Annotated[
+        int, Strict(), Field(ge=0), Words("a whole number, 0 or more; 0 is no limit", guard=HARMLESS)
+    ] = Field(
         default=0,
         description="Connections open to upstream at once. No limit, because a limit makes calls wait behind other "
         "calls' long streams, as they would not without the proxy; the provider has rate limits of its own.",
@@ -139,7 +173,7 @@ class Identity(_Part):
         description="Headers that name the client's account, best first; the first one present is the tenant where "
         "the proxy has no keys of its own. These two are what current clients send.",
     )
-    hot_sessions: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more")] = Field(
+    hot_sessions: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more", guard=HARMLESS)] = Field(
         default=1000,
         description="How many sessions are kept hot in memory. The others are rebuilt from the log when they come "
         "back; 1,000 is far more than one user has open and still bounds the memory.",
@@ -158,36 +192,41 @@ class Identity(_Part):
 class Paging(_Part):
     """How prompts are paged; nothing of it matters under keep_all, which changes no request."""
 
-    cache_marks: Annotated[bool, Strict(), Words("true or false")] = Field(
+    cache_marks: Annotated[bool, Strict(), Words("true or false", guard=HARMLESS)] = Field(
         default=True,
         description="Mark what the provider shall cache in the requests of Anthropic clients that set no cache_control "
         "at all. On, because without marks such a provider caches nothing, and every call pays its whole prompt.",
     )
-    grace: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more")] = Field(
+    grace: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more", guard=HARMLESS)] = Field(
         default=2,
         description="For how many calls a new result stays, whatever the policy wants. 2: the results since the last "
         "two answers, as most of what a model needs again it needs at once.",
     )
-    policy_options: Annotated[Mapping[str, object], Words("a table of the policy's own options")] = Field(
-        default_factory=dict,
-        description="What the policy is built with, by the names in docs/policies.md. Empty: the policy's defaults.",
-        examples=["age = 8"],
+    policy_options: Annotated[Mapping[str, object], Words("a table of the policy's own options", guard=NUMBERS)] = (
+        Field(
+            default_factory=dict,
+            description="What the policy is built with, by the names in docs/policies.md. Empty: the policy's "
+            "defaults.",
+            examples=["age = 8"],
+        )
     )
 
 
 class Tools(_Part):
     """How the client's tools are sent; nothing of it matters under keep_all, which changes no request."""
 
-    shorten: Annotated[Literal["auto", "off"], Words('"auto" or "off"')] = Field(
+    shorten: Annotated[Literal["auto", "off"], Words('"auto" or "off"', guard=HARMLESS)] = Field(
         default="auto",
         description="Whether tools that are hardly ever called are sent without their prose, or without their "
         "parameters, where that pays. auto, because most tools that a client offers are never called; calls of such a "
         "tool are checked against all of it before the client sees them. off sends every tool as it came.",
     )
-    defer_above: Annotated[int, Strict(), Field(ge=0), Words("a whole number of tokens, 0 or more")] = Field(
-        default=20_000,
-        description="How many tokens all tools of a request must have before any may be sent without its parameters. "
-        "20,000 is more than coding agents bring themselves, and less than a large MCP server adds.",
+    defer_above: Annotated[int, Strict(), Field(ge=0), Words("a whole number of tokens, 0 or more", guard=HARMLESS)] = (
+        Field(
+            default=20_000,
+            description="How many tokens all tools of a request must have before any may be sent without its "
+            "parameters. 20,000 is more than coding agents bring themselves, and less than a large MCP server adds.",
+        )
     )
 
 
@@ -196,7 +235,10 @@ class Experiment(_Part):
 
     arms: Annotated[
         Mapping[Name, Share],
-        Words("a table of policies and their shares, numbers above 0, such as { cost_aware = 0.9, keep_all = 0.1 }"),
+        Words(
+            "a table of policies and their shares, numbers above 0, such as { cost_aware = 0.9, keep_all = 0.1 }",
+            guard=NO_CODE,
+        ),
     ] = Field(
         default_factory=dict,
         description="Policies by name, with the share of new sessions that each is given, by a hash of its id; "
@@ -208,11 +250,13 @@ class Experiment(_Part):
 class Dashboard(_Part):
     """The page that shows sessions in a browser, at the proxy's own address."""
 
-    show: Annotated[Literal["loopback", "always", "off"], Words('"loopback", "always" or "off"')] = Field(
-        default="loopback",
-        description="Where the dashboard is shown. loopback: only where the proxy listens on a loopback address, as it "
-        "shows whoever opens it all sessions of all tenants. always shows it on any address, without what pages hold. "
-        "Where it is not shown, its paths go upstream like any other.",
+    show: Annotated[Literal["loopback", "always", "off"], Words('"loopback", "always" or "off"', guard=NOT_ALWAYS)] = (
+        Field(
+            default="loopback",
+            description="Where the dashboard is shown. loopback: only where the proxy listens on a loopback address, "
+            "as it shows whoever opens it all sessions of all tenants. always shows it on any address, without what "
+            "pages hold. Where it is not shown, its paths go upstream like any other.",
+        )
     )
     hosts: Annotated[tuple[HostName, ...], Words('a list of host names, such as ["proxy.example"]')] = Field(
         default=(),
@@ -234,7 +278,10 @@ class Settings(_Part):
         "what is behind it.",
     )
     port: Annotated[
-        int, Strict(), Field(ge=0, le=65535), Words("a whole number from 0 to 65535; 0 takes a free port")
+        int,
+        Strict(),
+        Field(ge=0, le=65535),
+        Words("a whole number from 0 to 65535; 0 takes a free port", guard=HARMLESS),
     ] = Field(default=8787, description="The port to listen on. A fixed one, because clients are configured with it.")
     data_dir: Annotated[
         Path,
@@ -250,13 +297,16 @@ class Settings(_Part):
         description="Which backend keeps the session log. SQLite, because it is durable and needs nothing installed.",
     )
     policy: Annotated[
-        Name, Words("the name of a policy, path/to/file.py:ClassName or an installed package.module:ClassName")
+        Name,
+        Words(
+            "the name of a policy, path/to/file.py:ClassName or an installed package.module:ClassName", guard=NO_CODE
+        ),
     ] = Field(
         default="cost_aware",
         description="Which policy proposes what to evict. cost_aware evicts only what pays under the prices in force; "
         "under keep_all every request goes out as it came.",
     )
-    learn: Annotated[Literal["daily", "off"], Words('"daily" or "off"')] = Field(
+    learn: Annotated[Literal["daily", "off"], Words('"daily" or "off"', guard=HARMLESS)] = Field(
         default="daily",
         description="Whether what the log's sessions teach of tools and of how long sessions last is worked out anew "
         "once a day, for the sessions that begin after that. off uses what is shipped, so that every session is "
@@ -265,7 +315,9 @@ class Settings(_Part):
     prices: Annotated[
         str,
         Words(
-            '"", "anthropic", "claude-5.5", "claude-fable-5.1", "gpt-5.6", "openai", "none" or the path of a price file'
+            '"", "anthropic", "claude-5.5", "claude-fable-5.1", "gpt-5.6", "openai", "none" or '
+            "the path of a price file",
+            guard=NO_FILE,
         ),
     ] = Field(
         default="",
@@ -278,13 +330,13 @@ class Settings(_Part):
         "client must not be able to date its calls.",
     )
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Words('"debug", "info", "warning" or "error"')
+        Literal["debug", "info", "warning", "error"], Words('"debug", "info", "warning" or "error"', guard=HARMLESS)
     ] = Field(
         default="info",
         description="The least level of what is written to standard error. info shows where the proxy listens and "
         "every call that went out untouched by a fault of ours, and is quiet otherwise.",
     )
-    max_body_mib: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more")] = Field(
+    max_body_mib: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more", guard=HARMLESS)] = Field(
         default=64,
         description="The largest request body accepted, in MiB after decompression. A coding session reaches about 0.5 "
         "in 30 turns; 64 leaves room for images and bounds what one client can make the proxy hold in memory.",
@@ -295,107 +347,11 @@ class Settings(_Part):
     tools: Tools = Field(default_factory=Tools)
     experiment: Experiment = Field(default_factory=Experiment)
     dashboard: Dashboard = Field(default_factory=Dashboard)
-    models: Annotated[Mapping[Name, Mapping[str, object]], Words("a table for each model name")] = Field(
-        default_factory=dict,
-        description="What to believe of a model instead of the shipped table: its window, output limit and prices, by "
-        "model name. Empty: the shipped table knows the public models.",
-        examples=['"my-model" = { window = 200000, output_limit = 32000 }'],
+    models: Annotated[Mapping[Name, Mapping[str, object]], Words("a table for each model name", guard=HARMLESS)] = (
+        Field(
+            default_factory=dict,
+            description="What to believe of a model instead of the shipped table: its window, output limit and prices, "
+            "by model name. Empty: the shipped table knows the public models.",
+            examples=['"my-model" = { window = 200000, output_limit = 32000 }'],
+        )
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One setting by its dotted name, with everything that is derived from the model."""
-
-    name: str
-    field: FieldInfo
-
-    @property
-    def parent(self) -> str:
-        """The dotted name of the group it belongs to; empty at the top."""
-        return self.name.rpartition(".")[0]
-
-    @property
-    def last(self) -> str:
-        """Its name inside its group."""
-        return self.name.rpartition(".")[2]
-
-    @property
-    def table(self) -> str:
-        """The TOML table it stands in; a table of its own for a mapping."""
-        return self.name if self.is_table else self.parent
-
-    @property
-    def variable(self) -> str:
-        """Its environment variable."""
-        return variable_name(self.name)
-
-    @property
-    def flag(self) -> str:
-        """Its flag on the command line."""
-        return flag_name(self.name)
-
-    @property
-    def words(self) -> Words:
-        """What it allows, in words."""
-        return next(note for note in self.field.metadata if isinstance(note, Words))
-
-    @property
-    def description(self) -> str:
-        """What it does and why its default is what it is."""
-        return self.field.description or ""
-
-    @property
-    def default(self) -> object:
-        """Its default value."""
-        return self.field.get_default(call_default_factory=True)
-
-    @property
-    def is_switch(self) -> bool:
-        """Whether it is true or false."""
-        return self.field.annotation is bool
-
-    @property
-    def is_text(self) -> bool:
-        """Whether a variable or flag gives it as it stands, without quotes."""
-        return self.field.annotation in {str, Path} or get_origin(self.field.annotation) is Literal
-
-    @property
-    def is_table(self) -> bool:
-        """Whether its value is a mapping."""
-        return get_origin(self.field.annotation) is Mapping
-
-    def decode(self, text: str) -> object:
-        """The value that a variable or flag means; text that means none is kept and fails the check."""
-        if self.is_text:
-            return text
-        if self.is_switch:
-            return SWITCH_WORDS.get(text.lower(), text)
-        try:
-            parsed = tomllib.loads(f"value = {text}")
-        except tomllib.TOMLDecodeError:
-            return text
-        return parsed["value"] if len(parsed) == 1 else text
-
-
-def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
-    """Every setting of a model and of the models in it."""
-    for name, field in model.model_fields.items():
-        part = field.annotation
-        if isinstance(part, type) and issubclass(part, BaseModel):
-            yield from keys_of(part, f"{prefix}{name}.")
-        else:
-            yield Key(prefix + name, field)
-
-
-def flag_name(name: str) -> str:
-    """The flag for a dotted key."""
-    return FLAG_NAMES.get(name, "--" + name.replace(".", "-").replace("_", "-"))
-
-
-def variable_name(name: str) -> str:
-    """The environment variable for a dotted key."""
-    return PREFIX + name.replace(".", "_").upper()
-
-
-KEYS = tuple(keys_of(Settings))

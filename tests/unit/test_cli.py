@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from pager import cli
+from pager.config import Folder
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -74,6 +75,7 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path, capfd):
 )
 def test_a_wrong_name_in_the_file_is_told_with_the_file_and_the_key(tmp_path, capsys, command, written, key):
     (tmp_path / "ctxpager.toml").write_text(written)
+    Folder(tmp_path).trust()
     assert cli.main([command]) == 2
     told = capsys.readouterr().err
     assert f"{tmp_path / 'ctxpager.toml'}: {key}: " in told

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pager.config import KEYS, Loaded, Settings, Upstream, example, load, reference, render
+from pager.config import KEYS, Folder, Loaded, Settings, Upstream, load, render
 from pager.errors import ConfigError
+from pager.reference import example, reference
+from pager.trust import Trusted
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(str.strip)
@@ -97,9 +99,10 @@ def value_of(loaded: Loaded, name: str) -> object:
 
 
 def in_layers(folder: Path, *, text: str = "", env: Mapping[str, str] | None = None, flags=None) -> Loaded:
-    """Load with nothing but these layers: the working folder's file, the environment and the flags."""
+    """Load with nothing but these layers: the trusted working folder's file, the environment and the flags."""
     folder.mkdir(exist_ok=True)
     (folder / "ctxpager.toml").write_bytes(text.encode())
+    Trusted(folder / "none").add(folder, text.encode())
     return load(flags or {}, cwd=folder, env=env or {}, config_dir=folder / "none")
 
 
@@ -176,13 +179,14 @@ def as_value(key, text):
     return tomllib.loads(f"value = {text}")["value"]
 
 
-def test_the_working_folders_file_hides_the_users_own(tmp_path):
+def test_a_trusted_working_folders_file_hides_the_users_own(tmp_path):
     cwd, user = tmp_path / "cwd", tmp_path / "user"
     cwd.mkdir()
     user.mkdir()
     (user / "ctxpager.toml").write_text("port = 1\nhost = 'h'")
     assert load({}, cwd=cwd, env={}, config_dir=user).settings.port == 1
     (cwd / "ctxpager.toml").write_text("port = 2")
+    Folder(cwd, user).trust()
     settings = load({}, cwd=cwd, env={}, config_dir=user).settings
     assert (settings.port, settings.host) == (2, "127.0.0.1")
 
@@ -547,16 +551,16 @@ def test_every_setting_has_a_description_with_a_reason_and_a_variable_and_flag_o
 
 def test_the_documentation_is_what_the_settings_say():
     documented = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
-    assert documented == reference(), "run: python -m pager.config > docs/config.md"
+    assert documented == reference(), "run: python -m pager.reference > docs/config.md"
     for key in KEYS:
         assert f"### `{key.name}`\n\n{key.description}\n" in documented
 
 
 def test_the_command_in_the_documentation_makes_it():
-    command = [sys.executable, "-m", "pager.config"]
+    command = [sys.executable, "-m", "pager.reference"]
     made = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True)
     assert made.stdout == reference()
-    assert "python -m pager.config > docs/config.md" in made.stdout
+    assert "python -m pager.reference > docs/config.md" in made.stdout
 
 
 def test_the_documentation_names_no_folder_of_this_machine():
