@@ -207,17 +207,19 @@ def _priced(step: Step, call: CallAnatomy, before: Charged, after: Charged, mode
     if usage is None or not usage.input:
         cost, tokens, cached = after.cost - before.cost, after.input - before.input, after.cached - before.cached
         paid = Paid(1, unpriced=unpriced, output=step.output, guessed=_spent(cost, price))
-        rate = prices.write
+        read, rate = (prices.factors(tokens)[0] * one for one in (prices.read, prices.write))
     else:
         output, whole = _output(step, usage)
         used = Tokens(usage.input, usage.cached, usage.written, output)
         cost, tokens, cached = units(used, prices), usage.input, usage.cached
-        prompt = cost - prices.output * output - prices.read * cached
-        rate = prompt / (tokens - cached) if tokens > cached else prices.read
+        dearer, dearer_answer = prices.factors(tokens)
+        read = dearer * prices.read
+        prompt = cost - dearer_answer * prices.output * output - read * cached
+        rate = prompt / (tokens - cached) if tokens > cached else read
         telling = tokens if usage.cached_if_told is not None else 0
         counts = (usage.input, telling, usage.cached, usage.written, output)
         paid = Paid(1, 1, int(not whole), unpriced, *counts, told=_spent(cost, price))
-    return _Priced(paid, tuple(_spent(one, price) for one in _wasted(call.client, tokens, cached, prices.read, rate)))
+    return _Priced(paid, tuple(_spent(one, price) for one in _wasted(call.client, tokens, cached, read, rate)))
 
 
 def _output(step: Step, usage: Tokens) -> tuple[int, bool]:

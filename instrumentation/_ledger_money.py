@@ -33,7 +33,11 @@ class Rates:
 
     def prompt(self, usage: Tokens) -> float:
         """What the prompt alone costs."""
-        return self.units(usage) - self.prices.output * usage.output
+        return self.units(usage) - self.answer(usage.input, usage.output)
+
+    def answer(self, prompt: int, output: int) -> float:
+        """What an answer of so many tokens costs behind a prompt of so many."""
+        return self.prices.factors(prompt)[1] * self.prices.output * output
 
     def in_dollars(self, units: float) -> float | None:
         """The same cost in dollars, where that is known."""
@@ -144,12 +148,12 @@ def unpaged(weighed: Weighed, rates: Rates) -> float:
     first, answer = weighed.requests[0], weighed.requests[-1]
     total, cached = weighed.client.total, weighed.cached_before
     if (total, cached) == (first.input, first.cached):
-        return rates.units(first) + rates.prices.output * (answer.output - first.output)
-    said = rates.prices.output * answer.output
+        return rates.prompt(first) + rates.answer(total, answer.output)
     uncached = first.input - first.cached
-    read = rates.prices.read
-    rate = (rates.prompt(first) - read * first.cached) / uncached if uncached > 0 else rates.prices.write
-    return read * cached + rate * (total - cached) + said
+    read, paid = rates.prices.read, rates.prompt(first) / rates.prices.factors(first.input)[0]
+    rate = (paid - read * first.cached) / uncached if uncached > 0 else rates.prices.write
+    dearer = rates.prices.factors(total)[0]
+    return dearer * (read * cached + rate * (total - cached)) + rates.answer(total, answer.output)
 
 
 def inflicted(weighed: Weighed, hidden: Sequence[LegFinished], repack: Repack | None, rates: Rates) -> Inflicted:
@@ -158,7 +162,7 @@ def inflicted(weighed: Weighed, hidden: Sequence[LegFinished], repack: Repack | 
     costs, tokens = {True: 0.0, False: 0.0}, {True: 0, False: 0}
     for leg, asking, following in zip(hidden, weighed.requests, weighed.requests[1:], strict=False):
         corrects = bool(leg.invalid or leg.imitated) and not (leg.pages or leg.schemas)
-        costs[corrects] += rates.prices.output * asking.output + rates.prompt(following)
+        costs[corrects] += rates.answer(asking.input, asking.output) + rates.prompt(following)
         tokens[corrects] += following.input
     return Inflicted(
         weighed.sent.stubs * rates.prompt(first) / max(1, first.input),

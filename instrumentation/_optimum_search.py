@@ -12,7 +12,7 @@ from instrumentation._optimum_bound import Bound, Ground, Patience
 from instrumentation._optimum_pages import Repack, Repacks, best
 from instrumentation._optimum_play import future_of, schedule_of
 from instrumentation.foresight import Greedy
-from instrumentation.problem import Charged, Problem, Schedule, State, may_go, play, step
+from instrumentation.problem import Charged, Problem, Schedule, State, cost, may_go, play, step
 from pager.policy import ASKING
 
 STARTS = 3
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 def search(problem: Problem, bound: Bound, tries: int) -> Found:
     """The best schedule found: of those near the bound and the greedy ones, improved as long as ``tries`` last."""
     facts = Facts(Ground(problem).asked, problem.asked)
-    found = Found(bound.untouched, (), {}, facts)
+    found = Found(cost(problem, {}), (), {}, facts)
     if not problem.pages or bound.cost >= found.cost:
         return found
     share = min(1.0, LARGE / (len(problem.calls) * len(problem.pages)))
@@ -68,7 +68,8 @@ def _greedy(problem: Problem, margins: Sequence[float]) -> Iterator[Found]:
 
 def _near_bounds(problem: Problem, facts: Facts, bound: Bound) -> Iterator[Found]:
     """What is best for each page with the repacks by which bounds are reached."""
-    for guess in (bound, Bound(problem, Patience(problem))):
+    even = problem.evenly_priced()
+    for guess in (bound, Bound(even, Patience(even))):
         starts = np.argsort(guess.firsts, kind="stable")[:STARTS]
         for first in starts[guess.firsts[starts] < bound.untouched]:
             yield _planned(problem, guess.repacks(int(first)), facts)

@@ -111,7 +111,9 @@ class Bill:
         hit = self._hit(keys, at)
         cached, tokens = prompt.upto(hit), prompt.tokens
         rates, so_far = self.prices, self.charged
-        cost = rates.read * cached + rates.write * (tokens - cached) + rates.output * output
+        prompt_times, answer_times = rates.factors(tokens)
+        cost = prompt_times * (rates.read * cached + rates.write * (tokens - cached))
+        cost += answer_times * rates.output * output
         self.charged = Charged(
             so_far.cost + cost,
             so_far.input + tokens,

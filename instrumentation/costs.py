@@ -25,10 +25,12 @@ def units(usage: Tokens, prices: Prices) -> float:
     """What these tokens cost, in units of one uncached input token.
 
     Cached and written tokens are parts of the input; what is neither is plain input. A provider that counts both for
-    the same token can't make plain input less than none.
+    the same token can't make plain input less than none. A long prompt may cost more for all of its tokens.
     """
+    prompt, answer = prices.factors(usage.input)
     plain = max(0, usage.input - usage.cached - usage.written)
-    return prices.read * usage.cached + prices.write * usage.written + plain + prices.output * usage.output
+    read = prices.read * usage.cached + prices.write * usage.written + plain
+    return prompt * read + answer * prices.output * usage.output
 
 
 def cost(usage: Tokens, models: Models, asked: str, served: str = "") -> Cost:

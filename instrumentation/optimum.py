@@ -65,16 +65,17 @@ def optimum(problem: Problem, *, steps: int = STEPS, tries: int = TRIES) -> Opti
     All ways are followed as long as they take no more than ``steps`` at any call; in larger branches schedules are
     improved in at most ``tries`` steps.
     """
-    bound = Bound(problem)
+    even, untouched = problem.evenly_priced(), cost(problem, {})
+    bound = Bound(even)
     best = search(problem, bound, tries)
     reached, schedule = best.cost, best.schedule
     least = min(bound.cost, reached)  # they may differ by the last bits
-    if reached > least + SAME * bound.untouched:
+    if reached > least + SAME * untouched:
         proven = exact(problem, reached, steps)
         if proven:
             least = reached = proven[0]
             schedule = proven[1]
-    return Optimum(bound.untouched, least, reached, unbounded(problem), schedule)
+    return Optimum(untouched, least, reached, unbounded(even), schedule)
 
 
 def unbounded(problem: Problem) -> float:

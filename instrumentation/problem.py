@@ -14,7 +14,7 @@ adds up the calls of a schedule. Everything that looks for good schedules is jud
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -125,6 +125,11 @@ class Problem:
         """The call after the last."""
         return len(self.calls) + 1
 
+    def evenly_priced(self) -> "Problem":
+        """The same where no prompt is so long that its tokens cost more: nothing costs more than here."""
+        prices = self.prices
+        return replace(self, prices=replace(prices, step_tokens=0)) if prices.step_tokens else self
+
     @cached_property
     def per_token(self) -> NDArray[np.float64]:
         """What a token that the prompt has anyway costs in each call, by the call's number."""
@@ -215,10 +220,12 @@ def step(problem: Problem, number: int, state: State, evict: Collection[int] = (
     prompt += problem.tool if after.tool else 0
     cached = _cached(problem, call, after, cut) if after.tool == state.tool else 0
     faults = _missing(problem, number, after)
-    cost = prices.read * cached + prices.write * (prompt - cached) + prices.output * call.output
+    dearer, dearer_answer = prices.factors(prompt)
+    cost = dearer * (prices.read * cached + prices.write * (prompt - cached))
+    cost += dearer_answer * prices.output * call.output
     if faults:
         brought = sum(problem.pages[page].tokens for page in faults)
-        cost += prices.read * prompt + prices.output * ASKING + prices.write * brought
+        cost += dearer * (prices.read * prompt + prices.write * brought) + dearer_answer * prices.output * ASKING
         until = problem.copies_until[number]
         made = [Copy(page, call.tokens, number + 1 + problem.stays, until) for page in faults]
         after = after._replace(copies=(*after.copies, *made))

@@ -59,6 +59,12 @@ def test_each_request_may_have_prices_of_its_own():
     assert bill.charge(prompt(head=100), 0.0, 2, Prices(1.0, 1.0, 8.0, 0.0)).cost == 116
 
 
+def test_a_prompt_above_the_step_costs_more_for_all_of_its_tokens_and_its_answer():
+    bill = Bill(Prices(0.1, 1.25, 5.0, 300.0, step_tokens=120, step_factor=5.0, step_output=4.0))
+    assert bill.charge(prompt(head=100, a=20), 0.0, 2).cost == 120 * 1.25 + 10
+    assert bill.charge(prompt(head=100, a=20, b=3), 1.0, 2).cost == 5 * (120 * 0.1 + 3 * 1.25) + 4 * 10
+
+
 def test_a_grown_prompt_keeps_its_beginning():
     grown = prompt(head=100, a=20, b=3).grown([b"c"], [7], 2)
     assert grown == prompt(head=100, a=20, c=7)

@@ -20,6 +20,12 @@ def test_cached_written_plain_and_output_have_their_own_prices():
     assert units(usage, PRICES) == pytest.approx(0.1 * 600 + 1.25 * 300 + 100 + 5.0 * 20)
 
 
+def test_haiku_5_5_costs_five_times_as_much_above_100_000_tokens():
+    below, above = (Tokens(input=total, cached=90_000, written=10_000, output=100) for total in (100_000, 100_001))
+    assert cost(below, MODELS, "claude-haiku-5-5").dollars == pytest.approx(0.0009 + 0.00125 + 0.00005)
+    assert cost(above, MODELS, "claude-haiku-5-5").dollars == pytest.approx(0.0045 + 0.00625 + 0.00025 + 5e-7)
+
+
 def test_without_a_cache_every_input_token_counts_in_full():
     assert units(Tokens(input=1_000, output=1), PRICES) == 1_005.0
 

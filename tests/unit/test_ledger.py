@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from instrumentation._ledger_facts import facts, together
-from instrumentation._ledger_money import scaled
+from instrumentation._ledger_money import Rates, Weighed, scaled, unpaged
 from instrumentation.bill import tokens_in
 from instrumentation.calls import Where
 from instrumentation.ledger import KEYS, Sums, grouped, ledger, peaks, story
@@ -237,6 +237,16 @@ def test_the_same_session_in_money():
     assert sums.hit_rate == pytest.approx((1_059 + 412 + 1_436) / 5_459)
     assert sums.hit_rate_before == pytest.approx((1_059 + 1_088 + 1_117) / 4_411)
     assert sums.working == 949
+
+
+def test_a_prompt_that_paging_keeps_below_the_step_would_have_cost_the_price_above_it():
+    own = {"input": 1.0, "output": 5.0, "cached": 0.1, "written": 1.25}
+    models = in_force("", {"own": {**own, "step_tokens": 100, "step_factor": 5.0, "step_output": 4.0}})
+    first = Tokens(input=90, cached=80, written=10, output=2)
+    weighed = Weighed(1.0, Parts(results=120), Parts(results=90), [first], 100)
+    rates = Rates(models, "own", "")
+    assert rates.units(first) == pytest.approx(0.1 * 80 + 1.25 * 10 + 5 * 2)
+    assert unpaged(weighed, rates) == pytest.approx(5 * (0.1 * 100 + 1.25 * 20) + 4 * 5 * 2)
 
 
 def test_parts_come_to_what_the_provider_reported():

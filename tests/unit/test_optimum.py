@@ -63,6 +63,12 @@ def test_without_a_repack_what_was_sent_is_read_and_what_is_new_is_written():
     assert costs(replace(FOUR, calls=growing(1_000, 1_200, 1_400, 1_600, output=7))) == [1_135, 355, 375, 395]
 
 
+def test_a_prompt_above_the_step_costs_more_for_all_of_its_tokens():
+    dearer = replace(FOUR, prices=replace(PRICES, step_tokens=1_200, step_factor=5.0))
+    assert costs(dearer) == [1_100, 320, 5 * 340, 5 * 360]
+    assert costs(dearer, {4: {0}})[-1] < 5 * 360
+
+
 def test_the_first_repack_writes_all_of_the_prompt_with_the_tool():
     # 1,200 - 460 + 10 tokens are written; from then on the prompt is shorter by 450.
     assert costs(FOUR, {2: [0]}) == [1_100, 825, 295, 315]
@@ -210,6 +216,17 @@ def test_the_optimum_of_a_small_branch_is_the_cheapest_of_all_schedules(problem)
     assert found.is_exact
     assert alike(found.reached, cheapest(problem))
     assert alike(cost(problem, found.schedule), found.reached)
+
+
+@settings(deadline=None, max_examples=150)
+@given(branches(), st.integers(50, 900))
+def test_the_optimum_knows_that_long_prompts_cost_more_for_each_of_their_tokens(problem, tokens):
+    stepped = replace(problem.prices, step_tokens=tokens, step_factor=5.0, step_output=3.0)
+    dearer = replace(problem, prices=stepped)
+    found, least = optimum(dearer, steps=10**6), cheapest(dearer)
+    assert found.is_exact
+    assert alike(found.reached, least)
+    assert Bound(dearer.evenly_priced()).cost <= least + 1e-6
 
 
 @settings(deadline=None, max_examples=150)
