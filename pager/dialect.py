@@ -28,13 +28,15 @@ class Dialect(Protocol):
     """One wire format; ``path`` is its endpoint below the base URL.
 
     ``chains`` says whether a request may name the answer that it follows, instead of sending the history again.
-    ``heartbeat`` may be sent between any two events of a stream, and means nothing.
+    ``heartbeat`` may be sent between any two events of a stream, and means nothing. ``ends_on_error`` says whether its
+    clients take an error event for the end of a stream; where they do not, only a broken connection tells them.
     """
 
     name: str
     path: str
     chains: bool
     heartbeat: bytes
+    ends_on_error: bool
 
     def parse(self, body: bytes) -> Request:
         """Find the parts of a request body; raises NotUnderstood."""

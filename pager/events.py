@@ -290,6 +290,25 @@ class LegFinished(Event, frozen=True):
     mixed: bool = False
 
 
+class LegFailed(Event, frozen=True):
+    """A request of ours for a hidden leg brought no answer.
+
+    ``leg`` is the number of the leg, ``tries`` counts its requests so far. ``phase`` is connect, status (an error
+    status came back) or stream (it broke off, or an error came in it, before the client was shown anything of it).
+    ``wait`` are the seconds after which it was sent again; None where it was given up.
+    """
+
+    branch: int
+    call: int
+    attempt: int
+    leg: int
+    tries: int
+    phase: str
+    error: str
+    status: int = 0
+    wait: float | None = None
+
+
 class Learned(Event, frozen=True):
     """What the log's sessions teach was worked out anew; ``content`` is its blob, and its version.
 
@@ -315,6 +334,7 @@ _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     | Repacked
     | ToolsDecided
     | LegFinished
+    | LegFailed
     | Learned
 )
 

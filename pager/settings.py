@@ -160,6 +160,18 @@ class Upstream(_Part):
         "calls' long streams, as they would not without the proxy; the provider has rate limits of its own.",
     )
 
+    leg_retries: Annotated[int, Strict(), Field(ge=0), Words("a whole number, 0 or more")] = Field(
+        default=6,
+        description="How often hidden requests of one answer are sent again after a rate limit, an overload, a server "
+        "error or a broken connection. The client, which knows nothing of them, can't do that itself; 6 is what "
+        "patient clients allow. All other requests are the client's to repeat.",
+    )
+    leg_retry_seconds: Seconds = Field(
+        default=60.0,
+        description="Seconds after the first such failure in which another try may begin; a longer `retry-after` is "
+        "not waited for. Some clients give up, or send a call again, after 120 seconds.",
+    )
+
     def base(self, dialect: str) -> str:
         """The base URL for a dialect by its name."""
         return self.url or {"chat": self.chat, "responses": self.responses, "messages": self.messages}[dialect]

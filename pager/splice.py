@@ -109,6 +109,13 @@ class Splice(Protocol):
     def leg(self, answers: Sequence[str]) -> Leg:
         """The leg as it stands in the prompt from now on, with these answers to its held calls, in their order."""
 
+    @property
+    def silent(self) -> bool:
+        """Whether the client has been shown nothing yet of the leg that is under way."""
+
+    def retract(self) -> None:
+        """Forget the leg that is under way, which was silent: it failed, and another one takes its place."""
+
     def go_on(self) -> None:
         """Another leg follows: forget how this one ended."""
 
@@ -116,4 +123,4 @@ class Splice(Protocol):
         """The end of the client's stream, or the whole body where legs came in one piece."""
 
     def fail(self, status: int, message: str) -> bytes:
-        """An error inside a stream that has begun, as this wire format says it."""
+        """An error inside a stream that has begun, in the form that makes clients of this wire format try again."""

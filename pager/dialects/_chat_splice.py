@@ -89,6 +89,7 @@ class Splice:
         self._kept: list[_Event] = []
         self._closed = False
         self._body: bytes | None = None
+        self._shows = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Take the next bytes of a streamed leg; what may go to the client now."""
@@ -114,6 +115,16 @@ class Splice:
         """The leg as it stands in the prompt from now on."""
         self._close()
         return self._said.leg(answers)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the client has been shown nothing yet of the leg that is under way."""
+        return not (self._shows or self._unread)
+
+    def retract(self) -> None:
+        """Forget the leg that is under way, of which the client was shown nothing."""
+        self._late = b""
+        self._begin(self._earlier.calls if self._earlier is not None else 0)
 
     def go_on(self) -> None:
         """Another leg follows: forget how this one ended."""
@@ -201,6 +212,7 @@ class Splice:
 
     def _sent(self, event: _Event) -> bytes:
         """The bytes for the client: those that came, or the chunk as it has become."""
+        self._shows = self._shows or bool(tidy(event.delta, _ROLE))
         rewritten = event.changed or self._earlier is not None
         if not event.chunk or not rewritten:
             self._role_shown = self._role_shown or bool(event.delta.get("role"))

@@ -17,10 +17,12 @@ from pager.dialects._common import Json, dumps, loads, number, record, string, w
 from pager.dialects.sse import Decoder, ServerSentEvent
 from pager.errors import NotUnderstood
 from pager.model import Span
+from pager.retries import is_passing
 from pager.sites import find, spliced
 from pager.splice import Guard, Held, HeldCall, Leg, Part
 from pager.splitting import elements, members
 
+OVERLOADED = 529
 _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 # An answer that ends so was cut, or goes on elsewhere: its calls are not to be answered.
 _CUT = frozenset({"max_tokens", "refusal", "model_context_window_exceeded", "pause_turn"})
@@ -167,14 +169,14 @@ class MessagesSplice:
     """One call as the client sees it, made of its legs."""
 
     __slots__ = (
-        "_base", "_content", "_decoder", "_error", "_guard", "_id", "_late", "_leg", "_legs", "_next", "_shown",
-        "_spoken", "_tool",
+        "_base", "_begun", "_content", "_decoder", "_error", "_guard", "_id", "_late", "_leg", "_legs", "_next",
+        "_shown", "_spoken", "_tool",
     )  # fmt: skip
 
     def __init__(self, tool: str, guard: Guard, error: Callable[[int, str], bytes]) -> None:
         self._tool, self._guard, self._error = tool, guard, error
         self._decoder, self._leg = Decoder(), _Draft()
-        self._legs, self._late = 1, b""
+        self._legs, self._late, self._begun = 1, b"", False
         # The client's index of this leg's first block, and of the next block to come.
         self._base = self._next = 0
         # What earlier legs showed: whether anything, its tokens, and of unstreamed ones the id and the blocks.
@@ -214,6 +216,15 @@ class MessagesSplice:
         results = [_result(string(block.fields.get("id")), answer) for block, answer in pairs]
         return Leg(parts, results, self._leg.is_mixed)
 
+    @property
+    def silent(self) -> bool:
+        """Whether the client has been shown nothing yet of the leg that is under way."""
+        return not any(block.is_shown for block in self._leg.blocks)
+
+    def retract(self) -> None:
+        """Forget the leg that is under way, of which the client was shown nothing."""
+        self._decoder, self._leg, self._late = Decoder(), _Draft(), b""
+
     def go_on(self) -> None:
         """Another leg follows: forget how this one ended."""
         leg = self._leg
@@ -234,8 +245,8 @@ class MessagesSplice:
         return late + b"".join(self._told(event) for event in kept)
 
     def fail(self, status: int, message: str) -> bytes:
-        """An error inside a stream that has begun."""
-        return b"event: error\ndata: " + self._error(status, message) + b"\n\n"
+        """An error inside a stream that has begun: an overload, which clients retry, where it may pass."""
+        return b"event: error\ndata: " + self._error(OVERLOADED if is_passing(status) else status, message) + b"\n\n"
 
     def _take(self, event: ServerSentEvent) -> bytes:
         """Take one event; pings, errors, comments and what is not known pass."""
@@ -249,7 +260,8 @@ class MessagesSplice:
                 return self._close(event, value)
             case "message_start":
                 self._leg.count(record(record(value.get("message")).get("usage")))
-                return event.raw if self._legs == 1 else b""
+                begun, self._begun = self._begun, True
+                return event.raw if not begun else b""
             case "message_delta" | "message_stop" as kind:
                 return self._end(kind, event, value)
         return event.raw

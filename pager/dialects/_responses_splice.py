@@ -48,7 +48,8 @@ class Splice:
         self._past: list[bytes] = []
         self._past_tokens = 0
         self._next_number = self._next_index = 0
-        self._is_altered = False
+        self._is_altered = self._shows = False
+        self._opening = b""
 
     def feed(self, chunk: bytes) -> bytes:
         """Take the next bytes of a streamed leg, split anywhere; what may go to the client now."""
@@ -83,14 +84,29 @@ class Splice:
         results = [call.answered(answer) for call, answer in zip(self._leg.hidden, answers, strict=True)]
         return Leg(list(self._leg.parts()), results, mixed)
 
+    @property
+    def silent(self) -> bool:
+        """Whether the client has been shown nothing yet of the leg that is under way."""
+        return not self._shows
+
+    def retract(self) -> None:
+        """Forget the leg that is under way, of which the client was shown nothing."""
+        self._late = b""
+        self._is_first = self._is_first and not self._opening
+        self._begin()
+
     def go_on(self) -> None:
         """Another leg follows: forget how this one ended."""
         self._close()
         self._past += self._leg.shown
         self._past_tokens += self._leg.visible_tokens()
+        self._is_first = False
+        self._begin()
+
+    def _begin(self) -> None:
         self._leg, self._decoder, self._body = self._fresh(), Decoder(), None
         self._queue.clear()
-        self._is_first, self._is_altered = False, True
+        self._is_altered, self._shows = True, False
 
     def finish(self) -> bytes:
         """The end of the client's stream, or the whole body where legs came in one piece."""
@@ -103,11 +119,14 @@ class Splice:
         return b"".join(said)
 
     def fail(self, status: int, message: str) -> bytes:
-        """An error inside a stream that has begun."""
+        """An error inside a stream that has begun, and the response that failed by it, as OpenAI writes them."""
         error = loads(openai_error(status, message))["error"]
-        told = {"type": "error", "code": error["code"] or error["type"], "message": error["message"], "param": None}
-        data = orjson.dumps({**told, "sequence_number": self._next_number})
-        return b"event: error\ndata: " + data + b"\n\n"
+        told = {"code": error["code"] or error["type"], "message": error["message"]}
+        response = {**record(loads(self._opening)), "status": "failed", "error": told}
+        response["output"] = [orjson.Fragment(item) for item in [*self._past, *self._leg.shown]]
+        events = ({"type": "error", **told, "param": None}, {"type": "response.failed", "response": response})
+        numbered = [{**event, "sequence_number": self._next_number + at} for at, event in enumerate(events)]
+        return b"".join(b"event: %b\ndata: %b\n\n" % (one["type"].encode(), orjson.dumps(one)) for one in numbered)
 
     def _close(self) -> None:
         """The leg's bytes are over: an event without the empty line after it still counts, a torn one does not."""
@@ -151,10 +170,12 @@ class Splice:
         if (output is not None and not output.shown) or (event.type in _OPENINGS and not self._is_first):
             self._is_altered = True
             return b""
+        self._shows = self._shows or event.type not in _OPENINGS
         changes = self._numbers(event, output)
         if event.response:
             told = bytes(event.response)
             response = self._response(told, is_last=event.type in ENDINGS)
+            self._opening = self._opening or response
             changes |= {"response": response} if response != told else {}
         return _rewritten_event(cut, changes) if changes else cut.raw
 

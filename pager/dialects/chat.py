@@ -51,6 +51,7 @@ class Dialect:
     path = "/chat/completions"
     chains = False
     heartbeat = b": keep-alive\n\n"
+    ends_on_error = False
 
     def __init__(self) -> None:
         self._prefixes = Prefixes("messages")

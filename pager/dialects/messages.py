@@ -64,6 +64,7 @@ class Dialect:
     path = "/messages"
     chains = True
     heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
+    ends_on_error = True
 
     def __init__(self) -> None:
         self._prefixes = Prefixes("messages")

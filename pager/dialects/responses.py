@@ -61,6 +61,7 @@ class Dialect:
     path = "/responses"
     chains = True
     heartbeat = b": keep-alive\n\n"
+    ends_on_error = True
 
     def __init__(self) -> None:
         self._prefixes = Prefixes("input")

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from random import SystemRandom
 from time import perf_counter, time
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +22,7 @@ from pager.errors import BadRequest, NotAllowed, NotUnderstood
 from pager.events import Bypassed
 from pager.model import Answer, Request
 from pager.page import tokens_of
+from pager.retries import Limits
 from pager.server import bodies
 from pager.server.bodies import ClientLeft, Receive
 from pager.server.entries import Entry, Incoming, Outcome, tokens
@@ -101,6 +103,7 @@ class Driver:
         self._fail_open = fail_open or FailOpen()
         self._tenants = tenants
         self._memory = Memory()
+        self._chance = SystemRandom()
         self._limit = settings.max_body_mib * 2**20
         self._loopback = is_loopback(settings.host)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -214,7 +217,9 @@ class Driver:
         paged, pager, journal = entry.paged, self._pager, self._journal
         if paged is None or paged.untouched or pager is None or journal is None:
             return None
-        wiring = Wiring(self._upstream, journal, pager, lambda: self._now(entry.incoming.headers))
+        limits = Limits(self._settings.upstream.leg_retries, self._settings.upstream.leg_retry_seconds)
+        now = partial(self._now, entry.incoming.headers)
+        wiring = Wiring(self._upstream, journal, pager, now, limits, self._chance.random)
         legs = Legs(wiring, entry, paged, body, scope, send)
         room = paged.terms.window - paged.terms.reserve
         if paged.outgoing is not None and tokens_of(paged.outgoing.size) > room * WORTH_COUNTING:

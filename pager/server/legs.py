@@ -2,25 +2,26 @@
 
 The first leg carries the paged prompt. Where the model asks for pages, it is answered from the log and another leg goes
 out; the client's stream goes on where it was. A request that the provider refuses is evicted harder if it was too long,
-else it is sent once more as the client wrote it.
+else it is sent once more as the client wrote it. A hidden leg that fails before the client was shown anything of it is
+sent again; the first leg is the client's own to repeat.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from hashlib import sha256
 from time import perf_counter
-from typing import TypeVar
 
 import aiohttp
 import msgspec
 
 from pager import exchange as rules
-from pager import sessions
+from pager import retries, sessions
 from pager.errors import BadRequest, NotUnderstood
-from pager.events import Bypassed, LegFinished
+from pager.events import Bypassed, LegFailed, LegFinished
 from pager.exchange import Next
 from pager.guard import Guard
 from pager.overflow import Overflow, overflow
@@ -28,12 +29,14 @@ from pager.page import BYTES_A_TOKEN, tokens_of
 from pager.page_in import name_for
 from pager.planner import ROOM
 from pager.render import Outgoing
+from pager.retries import Limits, Retries, Setback
 from pager.server import bodies
+from pager.server.delivery import Delivery, with_length, without_length
 from pager.server.entries import Entry, tokens
 from pager.server.journal import Journal
 from pager.server.opening import Opening
 from pager.server.paging import Paged, Pager
-from pager.server.relay import STATUSES, Exchange, Scope, Send, address, answer_of, back
+from pager.server.relay import STATUSES, Exchange, Scope, Send, address, answer_of, back, said
 from pager.server.upstream import Upstream, passed_on
 from pager.splice import Held, Splice
 
@@ -47,19 +50,29 @@ SURELY = 1.15  # by how much our own count of a prompt must be over the window b
 LEAST = (0.15, 0.5)  # the share of a prompt that goes at least when it is refused for the first and the second time
 BEAT = 10.0  # seconds without a byte after which a stream gets a heartbeat
 LARGEST_BODY = 64 << 20
-_T = TypeVar("_T")
+LONGEST_ERROR = 500  # characters of an error that are logged
 log = logging.getLogger("ctxpager")
 
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What a call with legs needs of the server."""
+    """What a call with legs needs of the server; ``draw`` gives a number from 0 to 1 by chance."""
 
     upstream: Upstream
     journal: Journal
     pager: Pager
     now: Callable[[], float]
+    limits: Limits
+    draw: Callable[[], float]
     beat: float = BEAT
+
+
+class Came(Enum):
+    """What a request brought: the end of the client's answer, a reason to send another, or a leg to its end."""
+
+    OVER = "over"
+    AGAIN = "again"
+    LEG = "leg"
 
 
 class Legs:
@@ -71,9 +84,9 @@ class Legs:
         self.failed = False
         self._paged = paged
         self._dialect = paged.dialect
-        self._client = client
+        self._own = client
         self._scope = scope
-        self._send = send
+        self._client = Delivery(send, paged.dialect.heartbeat, wiring.beat)
         self._outgoing = paged.outgoing or Outgoing(paged.request)
         self._guard = Guard(paged.table, paged.tools)
         self._splice: Splice | None = None
@@ -82,9 +95,9 @@ class Legs:
         self._shown = False
         self._refusal = ""
         self._rescues = 0
-        self._started = False
+        self._retries = Retries(wiring.limits, wiring.draw)
+        self._tries = 0
         self._spoken = False
-        self._last_sent = 0.0
         self.near_limit = False
         self.rounds = 0
         self.hidden: set[str] = set()
@@ -117,17 +130,34 @@ class Legs:
         carrier, tool = self._paged.carrier, self._paged.table.tool
         if carrier is not None and (tool or self.near_limit):
             self._splice = self._dialect.splice(tool or name_for(carrier.names), self._guard, self._paged.tools)
-        more = True
-        while more:
-            exchange.begin_leg()
-            begun = perf_counter()
-            sending = self._request(exchange)
-            response = await self._beating(sending.__aenter__()) if self._started else await sending.__aenter__()
-            try:
-                more = await self._take(exchange, response, begun)
-            finally:
-                await sending.__aexit__(None, None, None)
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        while await self._another(exchange):
+            pass
+        await self._client.finish()
+
+    async def _another(self, exchange: Exchange) -> bool:
+        """Send a request and take what it brings; whether another one follows."""
+        exchange.begin_leg()
+        begun = perf_counter()
+        try:
+            async with self._sent(exchange) as response:
+                came = await self._take(exchange, response)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if await self._again(Setback("stream" if exchange.status else "connect", said(error))):
+                return True
+            raise
+        if came is Came.LEG and self._splice is not None:
+            return await self._ended(exchange, response, self._splice, begun)
+        return came is Came.AGAIN
+
+    @asynccontextmanager
+    async def _sent(self, exchange: Exchange) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A request that goes out, and its response; a client whose stream has begun gets heartbeats meanwhile."""
+        sending = self._request(exchange)
+        response = await self._client.during(sending.__aenter__())
+        try:
+            yield response
+        finally:
+            await sending.__aexit__(None, None, None)
 
     def _request(self, exchange: Exchange) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         scope, upstream = self._scope, self._wiring.upstream
@@ -138,71 +168,113 @@ class Legs:
         headers = passed_on(scope["headers"], also=own)
         if self._splice is not None:
             headers.append((b"accept-encoding", b"identity"))
-        body = self._client if self._unmodified else self._outgoing.body()
+        body = self._own if self._unmodified else self._outgoing.body()
         exchange.going_out(len(body))
         return upstream.send(scope["method"], url, headers, body, self._dialect.name)
 
-    async def _take(self, exchange: Exchange, response: aiohttp.ClientResponse, begun: float) -> bool:
-        """Take one response; whether another leg follows."""
+    async def _take(self, exchange: Exchange, response: aiohttp.ClientResponse) -> Came:
+        """Take one response."""
         if response.status not in STATUSES:
             raise aiohttp.ClientPayloadError(f"it answered with the status {response.status}")
         exchange.status, exchange.headers = response.status, list(response.raw_headers)
         if response.status in LOOKED_INTO and await self._refused(response):
-            return True
+            return Came.AGAIN
         if response.status >= 400:
             return await self._fail(exchange, response)
         await self._accepted()
-        if self._splice is None or (self._fell_back and not self._started):
+        if self._splice is None or (self._fell_back and not self._client.started):
             return await self._pass_on(exchange, response)
-        streamed = "text/event-stream" in response.headers.get("content-type", "")
-        if streamed:
-            if await self._stream(exchange, response, self._splice):
-                return True
-        elif not await self._whole(exchange, response, self._splice):
-            return False
-        return await self._ended(exchange, response, self._splice, begun)
+        if "text/event-stream" in response.headers.get("content-type", ""):
+            return await self._stream(exchange, response, self._splice)
+        return Came.LEG if await self._whole(exchange, response, self._splice) else Came.OVER
 
-    async def _fail(self, exchange: Exchange, response: aiohttp.ClientResponse) -> bool:
+    async def _fail(self, exchange: Exchange, response: aiohttp.ClientResponse) -> Came:
         """Pass an error on as it came; where the client's stream has begun, it becomes an event in it."""
+        body = await response.read()
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        setback = retries.refused(response.status, headers, body, self._wiring.now())
+        if await self._again(setback):
+            return Came.AGAIN
         if self._refusal:
             await self._bypassed("refused_both", self._refusal)
-        said = await response.read()
-        exchange.take(said)
-        if self._started and self._splice is not None:
-            await self._out(self._splice.fail(response.status, said[:2000].decode("utf-8", "replace")))
+        exchange.take(body)
+        if self._client.started and self._splice is not None:
+            await self._client.send(self._splice.fail(response.status, _told(setback)))
+            self._client.torn = not self._dialect.ends_on_error
         else:
-            await self._start(exchange, response, back(response))
-            await self._out(said)
-        return False
+            await self._client.start(exchange, response, back(response))
+            await self._client.send(body)
+        return Came.OVER
 
-    async def _pass_on(self, exchange: Exchange, response: aiohttp.ClientResponse) -> bool:
+    async def _again(self, setback: Setback) -> bool:
+        """Wait until a hidden leg that failed may be sent once more; False if it may not be."""
+        splice = self._splice
+        if not self.rounds or splice is None or (self._client.started and not splice.silent):
+            return False
+        self._tries += 1
+        wait = self._retries.delay(setback, perf_counter())
+        spot = self.entry.placement
+        failed = LegFailed(
+            branch=spot.branch.number,
+            call=spot.call,
+            attempt=spot.attempt,
+            leg=self.rounds + 1,
+            tries=self._tries,
+            phase=setback.phase,
+            error=setback.error[:LONGEST_ERROR],
+            status=setback.status,
+            wait=wait,
+        )
+        await self._wiring.journal.note(self.entry, self._wiring.now(), [failed], {})
+        if wait is None:
+            return False
+        splice.retract()
+        await self._client.during(asyncio.sleep(wait))
+        return True
+
+    async def _pass_on(self, exchange: Exchange, response: aiohttp.ClientResponse) -> Came:
         """Pass an answer on as it comes."""
-        await self._start(exchange, response, back(response))
+        await self._client.start(exchange, response, back(response))
         async for chunk in response.content.iter_any():
             exchange.take(chunk)
-            await self._out(chunk)
-        return False
+            await self._client.send(chunk)
+        return Came.OVER
 
-    async def _stream(self, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice) -> bool:
-        """Pass a stream on as it comes, without what is held back; whether it was refused and another leg follows."""
-        if not self._started:
-            await self._start(exchange, response, _without_length(back(response)))
-        opening = Opening()
+    async def _stream(self, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice) -> Came:
+        """Pass a stream on as it comes, without what is held back; one that is refused is followed by another."""
+        if not self._client.started:
+            await self._client.start(exchange, response, without_length(back(response)))
+        opening = Opening(hidden=bool(self.rounds))
         async for chunk in self._chunks(response):
             exchange.take(chunk)
             out = splice.feed(opening.feed(chunk))
+            if self.rounds and not splice.silent:
+                out += splice.feed(opening.release())
             if out:
                 self._spoken = True
-                await self._out(out)
-            elif perf_counter() - self._last_sent > self._wiring.beat:
-                await self._out(self._dialect.heartbeat)
+                await self._client.send(out)
+            else:
+                await self._client.stay_alive()
             if opening.found is not None:
                 if await self._shorten(opening.found):
                     self._go_on(splice)
-                    return True
-                await self._out(splice.feed(opening.release()))
-        await self._out(splice.feed(opening.release()))
-        return False
+                    return Came.AGAIN
+                await self._client.send(splice.feed(opening.release()))
+            if opening.setback is not None:
+                if await self._again(opening.setback):
+                    return Came.AGAIN
+                await self._client.send(splice.feed(opening.release()))
+        await self._client.send(splice.feed(opening.release()))
+        return Came.AGAIN if await self._broke_off(exchange, splice) else Came.LEG
+
+    async def _broke_off(self, exchange: Exchange, splice: Splice) -> bool:
+        """Whether a hidden leg ended without an end, and is sent again."""
+        if not self.rounds or not splice.silent:
+            return False
+        answer = answer_of(self._dialect, exchange, b"".join(exchange.chunks))
+        if answer.complete:
+            return False
+        return await self._again(Setback("stream", answer.error or "the stream ended before the answer did"))
 
     def _go_on(self, splice: Splice) -> None:
         """The next leg goes on with the client's stream; where none of it has been sent, it begins it."""
@@ -219,7 +291,7 @@ class Legs:
             return
         content = response.content
         if self.rounds:  # the client has waited for a leg already: keep its connection alive until this one speaks
-            first = await self._beating(content.readany())
+            first = await self._client.during(content.readany())
             yield first
         async for chunk in content.iter_any():
             yield chunk
@@ -233,14 +305,15 @@ class Legs:
             splice.take(plain)
         except (NotUnderstood, BadRequest):
             exchange.take(raw)
-            await self._start(exchange, response, back(response))
-            await self._out(raw)
+            await self._client.start(exchange, response, back(response))
+            await self._client.send(raw)
             return False
         exchange.take(plain)
         return True
 
     async def _ended(self, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice, begun: float) -> bool:
         """A leg has come to its end: go on with another, or end the answer."""
+        self._tries = 0
         held = splice.held()
         self._shown = held.shown
         what = rules.follows(held, self.rounds)
@@ -250,9 +323,9 @@ class Legs:
             splice.go_on()
             return True
         end = splice.finish()
-        if not self._started:
-            await self._start(exchange, response, _with_length(back(response), len(end)))
-        await self._out(end)
+        if not self._client.started:
+            await self._client.start(exchange, response, with_length(back(response), len(end)))
+        await self._client.send(end)
         return False
 
     async def _answer(self, exchange: Exchange, splice: Splice, held: Held, begun: float) -> None:
@@ -316,7 +389,7 @@ class Legs:
         longer = found is not None and self._outgoing.size <= len(self._paged.request.body)
         if self._unmodified or longer or response.status not in REFUSALS:
             return False
-        if self._started and self._shown:
+        if self._client.started and self._shown:
             return False  # what the client has seen goes on only behind the hidden legs
         self._unmodified = self._fell_back = True
         self._guard.tools = None  # they go out whole
@@ -366,33 +439,9 @@ class Legs:
             self._splice = self._dialect.splice(paged.table.tool, self._guard, paged.tools)
         return True
 
-    async def _start(
-        self, exchange: Exchange, response: aiohttp.ClientResponse, headers: list[tuple[bytes, bytes]]
-    ) -> None:
-        self._started = exchange.begun = True
-        self._last_sent = perf_counter()
-        await self._send({"type": "http.response.start", "status": response.status, "headers": headers})
 
-    async def _out(self, data: bytes) -> None:
-        if data:
-            self._last_sent = perf_counter()
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-    async def _beating(self, work: Awaitable[_T]) -> _T:
-        """Wait for something while the client's stream stands still; a heartbeat tells it that we live."""
-        task = asyncio.ensure_future(work)
-        try:
-            while not (await asyncio.wait({task}, timeout=self._wiring.beat))[0]:
-                await self._out(self._dialect.heartbeat)
-            return task.result()
-        finally:
-            task.cancel()
-
-
-def _without_length(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers for an answer that has another length than the one that came, and is not compressed."""
-    return [(name, value) for name, value in headers if name not in (b"content-length", b"content-encoding")]
-
-
-def _with_length(headers: list[tuple[bytes, bytes]], length: int) -> list[tuple[bytes, bytes]]:
-    return [*_without_length(headers), (b"content-length", str(length).encode())]
+def _told(setback: Setback) -> str:
+    """An error in its own words, with the time to wait where the provider named it only in a header."""
+    words = setback.error
+    named = setback.wait is None or "try again in" in words.lower()
+    return words if named else f"{words} Please try again in {setback.wait:g}s."

@@ -1,24 +1,31 @@
-"""Looks at the first events of a streamed answer for an error that says the prompt was too long.
+"""Looks at the first events of a streamed answer for an error that another request can mend.
 
-Some providers accept a request, begin the stream and only then say so. Nothing has been shown by then, so the prompt
-can still be made shorter and sent again, if that one event does not reach the client.
+Some providers accept a request, begin the stream and only then say that the prompt was too long, or that they are
+overloaded. Nothing has been shown by then, so a shorter prompt can still be sent, or a hidden leg once more, if that
+one event does not reach the client.
 """
 
 from pager.dialects.sse import Decoder
 from pager.overflow import Overflow, overflow
+from pager.retries import Setback, stream_error
 
 EVENTS = 4
 """Events at the beginning of a stream that are looked at."""
 
 
 class Opening:
-    """The beginning of one stream; ``found`` is what the error says, once it has come."""
+    """The beginning of one stream; ``found`` is what the error says, once it has come.
 
-    def __init__(self) -> None:
+    That of a ``hidden`` leg lasts until it is released; any other error is a ``setback`` of it.
+    """
+
+    def __init__(self, *, hidden: bool = False) -> None:
         self._decoder = Decoder()
+        self._hidden = hidden
         self._left = EVENTS
         self._withheld = b""
         self.found: Overflow | None = None
+        self.setback: Setback | None = None
 
     def feed(self, chunk: bytes) -> bytes:
         """What may go on of these bytes: whole events that are no such error; after the beginning, everything."""
@@ -26,11 +33,13 @@ class Opening:
             return chunk
         events = self._decoder.feed(chunk)
         for at, event in enumerate(events):
-            self.found = overflow(200, event.data) if b"error" in event.raw else None
-            if self.found is not None:
+            if b"error" in event.raw:
+                self.found = overflow(200, event.data)
+                self.setback = stream_error(event.data) if self._hidden and self.found is None else None
+            if self.found is not None or self.setback is not None:
                 self._withheld = b"".join(one.raw for one in events[at:])
                 return b"".join(one.raw for one in events[:at])
-            self._left -= bool(event.data)
+            self._left -= bool(event.data) and not self._hidden
             if not self._left:
                 break
         passed = b"".join(one.raw for one in events)
@@ -39,5 +48,5 @@ class Opening:
     def release(self) -> bytes:
         """What was kept back, for a stream that has ended or whose error is to be shown after all."""
         kept, self._withheld = self._withheld + (self._decoder.rest() if self._left else b""), b""
-        self._left, self.found = 0, None
+        self._left, self.found, self.setback = 0, None, None
         return kept

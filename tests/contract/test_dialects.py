@@ -8,14 +8,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from guards import Watching
 from hypothesis import given
 from hypothesis import strategies as st
 
 import pager.dialects
 from pager.dialects import load, names
 from pager.errors import ConfigError, NotUnderstood
-from pager.model import Message
+from pager.model import Message, Usage
 from pager.page_in import definition
+from pager.scripted.chat import Chat
+from pager.scripted.messages import Messages
+from pager.scripted.responses import Responses
+from pager.scripted.script import Call, Say
+from pager.scripted.wire import Turn
 
 every_dialect = pytest.mark.parametrize("dialect", [load(name) for name in names()], ids=names())
 
@@ -356,3 +362,41 @@ def test_each_call_of_a_recorded_conversation_extends_the_one_before(path):
     assert len(histories) >= min(CALLS[path.name.split(".")[0]], len(list(requests_of(path))))
     for former, later in pairwise(histories):
         assert later[: len(former)] == former
+
+
+WIRES = {wire.name: wire for wire in (Chat(), Messages(), Responses())}
+ASKS = Say("Let me see. ", [Call("page_in", {"pages": ["pg_0123456789abcdef"]})])
+READS = Say("Now I read. ", [Call("read", {"path": "a.txt"})])
+
+
+def events_of(dialect, said, number):
+    turn = Turn(number, {"model": "m"}, said, Usage(input=1000))
+    return list(WIRES[dialect.name].stream(turn))
+
+
+@every_dialect
+@pytest.mark.parametrize("failed", [ASKS, READS, Say(calls=ASKS.calls), Say(calls=READS.calls)])
+def test_a_leg_that_fails_before_it_shows_anything_leaves_no_trace(dialect, failed):
+    """Whatever came of it: all that the client gets is what it would have got of the leg that takes its place."""
+    guard = Watching(lambda _: False)
+    asked, broken, last = (events_of(dialect, said, at) for at, said in enumerate([ASKS, failed, READS]))
+    retracted = 0
+    for length in range(len(broken)):
+        told = []
+        for fails in (False, True):
+            splice = dialect.splice("page_in", guard)
+            got = splice.feed(b"".join(asked))
+            assert splice.held().calls
+            splice.go_on()
+            if fails:
+                got += splice.feed(b"".join(broken[:length]) + broken[length][:9])
+                if not splice.silent:
+                    break
+                splice.retract()
+                retracted += 1
+            got += splice.feed(b"".join(last))
+            splice.held()
+            got += splice.finish()
+            told.append([one for one in got.split(b"\n\n") if b'"content":""' not in one and b"ping" not in one])
+        assert told[0] == told[-1]
+    assert retracted >= 2 if failed.calls and not failed.text else retracted

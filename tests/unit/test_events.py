@@ -79,6 +79,7 @@ _values = {
     list[str]: st.lists(_text, max_size=3),
     dict[str, str]: st.dictionaries(_text, _text, max_size=3),
     int | None: st.none() | st.integers(0, 9),
+    float | None: st.none() | st.floats(0, 9),
     list[events.Evicted]: st.lists(st.builds(events.Evicted, _text, _text, _text, _text), max_size=3),
     list[events.Cut]: st.lists(st.builds(events.Cut, st.integers(0, 9), _text), max_size=3),
     events.Tokens | None: st.none() | st.builds(events.Tokens, *[st.integers(0, 9)] * 5, st.booleans()),

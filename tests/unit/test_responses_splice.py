@@ -694,15 +694,19 @@ def test_nothing_came_nothing_goes():
     assert splice.finish() == b""
 
 
-def test_a_failure_between_legs_is_an_error_event_with_the_next_number():
+def test_a_failure_between_legs_is_an_error_event_with_the_next_number_and_a_failed_response():
     splice = responses.splice("page_in", Watching(imitates))
     said = splice.feed(stream_of([message("a"), hidden()]))
     splice.go_on()
-    (error,) = decoded(splice.fail(503, "upstream is gone"))
+    error, failed = decoded(splice.fail(503, "upstream is gone"))
     assert error == {
         "type": "error", "code": "server_error", "message": "upstream is gone", "param": None,
         "sequence_number": len(decoded(said)),
     }  # fmt: skip
+    assert (failed["type"], failed["sequence_number"]) == ("response.failed", len(decoded(said)) + 1)
+    assert failed["response"]["error"] == {"code": "server_error", "message": "upstream is gone"}
+    assert failed["response"]["id"] == decoded(said)[0]["response"]["id"]
+    assert [item["type"] for item in failed["response"]["output"]] == ["message"]
     assert decoded(splice.fail(429, "slow down"))[0]["code"] == "rate_limit_exceeded"
 
 
@@ -793,8 +797,9 @@ def test_the_sdk_hears_of_a_failure():
     said = splice.feed(scripted(0, Say("Let me see.", calls=[PAGE_IN])))
     splice.go_on()
     with sdk(said + splice.fail(502, "upstream is gone")) as client:
-        *_, error = client.responses.create(model="gpt-5.5", input="?", stream=True)
+        *_, error, failed = client.responses.create(model="gpt-5.5", input="?", stream=True)
     assert (error.type, error.message) == ("error", "upstream is gone")
+    assert (failed.response.status, failed.response.error.code) == ("failed", "server_error")
 
 
 # The echo of tools that were sent short

@@ -1,0 +1,153 @@
+"""Decides whether a hidden leg that failed is sent again, and after how many seconds.
+
+The client knows nothing of hidden legs and cannot repeat one, so a failure that it would have retried is retried here,
+by the rules of the providers' own clients: overload, rate limits, server errors, timeouts and broken connections pass,
+everything else stays. The provider's ``retry-after`` and ``x-should-retry`` count more than our own rules. All retries
+of one answer share a limit in number and in time.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Literal, NamedTuple
+
+import orjson
+
+FIRST_DELAY = 0.5
+"""Seconds before the first retry; twice as many before each further one."""
+
+LONGEST_DELAY = 8.0
+"""Seconds before any retry, unless the provider asks for more."""
+
+JITTER = 0.25
+"""The share of a delay that is left to chance, so that calls that failed together do not come back together."""
+
+_PASSING = frozenset({408, 409, 429})
+_FOR_GOOD = (b"insufficient_quota", b"billing_hard_limit_reached")
+# What errors inside a stream are called that have nothing to do with the request itself.
+_TEMPORARY = (
+    "overload",
+    "rate_limit",
+    "server_error",
+    "api_error",
+    "internal",
+    "timeout",
+    "unavailable",
+    "slow_down",
+    "too_many_requests",
+    "exhausted",
+)
+
+
+class Limits(NamedTuple):
+    """How many retries one answer may have, and how many seconds after its first failure the last may begin."""
+
+    retries: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """A leg that failed: how far it came, what was said, and what the provider asks of us.
+
+    ``wait`` is in seconds, None where it does not say. ``passing`` is whether another try may succeed.
+    """
+
+    phase: Literal["connect", "status", "stream"]
+    error: str
+    status: int = 0
+    passing: bool = True
+    wait: float | None = None
+
+
+class Retries:
+    """The retries of one answer; ``draw`` gives a number from 0 to 1 by chance."""
+
+    def __init__(self, limits: Limits, draw: Callable[[], float]) -> None:
+        self._limits = limits
+        self._draw = draw
+        self._since: float | None = None
+        self.count = 0
+
+    def delay(self, setback: Setback, moment: float) -> float | None:
+        """The seconds to wait before the next try, at this moment in seconds; None if there is none."""
+        self._since = moment if self._since is None else self._since
+        if not setback.passing or self.count >= self._limits.retries:
+            return None
+        own = min(FIRST_DELAY * 2**self.count, LONGEST_DELAY)
+        wait = setback.wait if setback.wait is not None else own * (1 - JITTER * self._draw())
+        if moment + wait - self._since > self._limits.seconds:
+            return None
+        self.count += 1
+        return wait
+
+
+def is_passing(status: int) -> bool:
+    """Whether the same request may get another answer than this status."""
+    return status in _PASSING or status >= 500
+
+
+def refused(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Setback:
+    """An error status as a setback; ``headers`` by their names in lower case, ``now`` in seconds since 1970."""
+    asked = headers.get("x-should-retry", "")
+    passing = is_passing(status)
+    if asked in ("true", "false"):
+        passing = asked == "true"
+    elif any(word in body for word in _FOR_GOOD):
+        passing = False
+    return Setback("status", message_of(body), status, passing, _wait(headers, now))
+
+
+def stream_error(data: bytes) -> Setback | None:
+    """The setback that an event of a stream tells of; None if it tells of none."""
+    if b"error" not in data:
+        return None
+    told = _object(data)
+    kind = told.get("type")
+    error = _record(told.get("response")).get("error") if kind == "response.failed" else told.get("error")
+    if kind == "error" and not error:
+        error = told  # Responses writes it beside the type
+    if not error:
+        return None
+    fields = error if isinstance(error, dict) else {"message": str(error)}
+    names = [str(fields[key]) for key in ("code", "type") if fields.get(key) and fields[key] != "error"]
+    return Setback("stream", message_of(data), passing=not names or any(map(_is_temporary, names)))
+
+
+def message_of(body: bytes) -> str:
+    """What an error body or event says, in its own words; all of it where it is no JSON."""
+    told = _object(body)
+    told = _record(told.get("response")) or told
+    error = told.get("error")
+    message = error if isinstance(error, str) else _record(error).get("message") or told.get("message")
+    return message if isinstance(message, str) and message else body[:2000].decode("utf-8", "replace")
+
+
+def _is_temporary(name: str) -> bool:
+    if name.isdecimal():
+        return is_passing(int(name))
+    return any(word in name.lower() for word in _TEMPORARY)
+
+
+def _wait(headers: Mapping[str, str], now: float) -> float | None:
+    """The seconds that the provider asks us to wait; None where it does not, or what it says can't be read."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            return max(0.0, float(headers[name]) * unit)
+        except (KeyError, ValueError):
+            continue
+    try:
+        return max(0.0, parsedate_to_datetime(headers["retry-after"]).timestamp() - now)
+    except (KeyError, ValueError):
+        return None
+
+
+def _object(data: bytes) -> dict[str, object]:
+    try:
+        return _record(orjson.loads(data))
+    except orjson.JSONDecodeError:
+        return {}
+
+
+def _record(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
