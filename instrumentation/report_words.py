@@ -17,28 +17,43 @@ from instrumentation.report import Report
 from instrumentation.story import WASTE, CallStory, Parts, Story
 from pager.errors import ConfigError
 
-WIDTH = 140
-"""The columns of text that goes to no terminal."""
+WIDTH = 80
+"""The columns of text that goes to no terminal, and the fewest that tables are made for: no number is ever cut."""
 
 SPARKS = "▁▂▃▄▅▆▇█"
-SPARK = 72
+SPARK = 46
 EVENTS = 20
 """Calls that an overview lists: the latest in which something happened."""
 
 NAMES = {
-    "system": "system prompt, first time",
-    "resent": "system prompt, again",
+    "system": "system prompt (first call)",
+    "resent": "system prompt (resent every call)",
     "schemas": "tools that are called",
     "unused_schemas": "tools that are never called",
-    "user": "user",
-    "assistant": "assistant",
+    "user": "user messages",
+    "assistant": "assistant messages",
     "results": "results in use",
-    "stale": "results past their use",
-    "duplicates": "results that stand there again",
-    "superseded": "results with a newer state",
+    "stale": "stale results",
+    "duplicates": "duplicate results",
+    "superseded": "outdated file versions",
     "stubs": "put in by paging",
     "other": "other",
 }
+
+COSTS = {
+    "stubs": "stubs",
+    "page_ins": "results fetched back",
+    "corrections": "corrected calls",
+    "rewritten": "cache rewrites",
+}
+"""What paging itself costs, in words."""
+
+CAUSES = {
+    "policy": "",
+    "rescue": ", to fit the model's window",
+    "client": ", as the client rewrote its history",
+}
+"""Why a prompt changed before its end, where that is not because it pays."""
 
 
 def written(report: Report, form: str, *, with_content: bool = False, width: int = WIDTH, color: bool = False) -> str:
@@ -126,10 +141,16 @@ def _as_html(report: Report, *, with_content: bool) -> str:
 
 
 def as_text(report: Report, width: int = WIDTH, *, color: bool = False) -> str:
-    """The report as tables."""
+    """The report as a sentence and tables."""
     out = io.StringIO()
     console = Console(
-        file=out, width=width, force_terminal=color, highlight=False, markup=False, emoji=False, soft_wrap=False
+        file=out,
+        width=max(WIDTH, width),
+        force_terminal=color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=False,
     )
     for one in _told(report):
         console.print(harmless(one) if isinstance(one, str) else one)
@@ -138,6 +159,8 @@ def as_text(report: Report, width: int = WIDTH, *, color: bool = False) -> str:
 
 def _told(report: Report) -> Iterator[RenderableType]:
     found, total = report.ledger, report.ledger.total
+    yield _headline(total)
+    yield ""
     if report.overview:
         yield from _facts(report.stories[0])
     else:
@@ -151,8 +174,45 @@ def _told(report: Report) -> Iterator[RenderableType]:
     if report.overview and (events := _events(report.stories[0])):
         yield ""
         yield _happened(events)
+    yield ""
+    yield from _notes(total.sums)
     for line in report.unread:
         yield f"can't be read: {line}"
+
+
+def _headline(total: Row) -> str:
+    """What was saved, in one sentence."""
+    sums = total.sums
+    of = f"{_counted(sums.calls, 'call', 'calls')} of {_counted(total.sessions, 'session', 'sessions')}"
+    before = _amount(sums, sums.dollars_before, sums.cost_before)
+    unit = "" if _is_priced(sums) else " token-equivalents*"
+    if not sums.inflicted.cost and not sums.saved:
+        return f"Nothing was paged: {of} cost {before}{unit}."
+    share, difference = _change(sums), _amount(sums, abs(sums.dollars_saved), abs(sums.saved))
+    if _saved(sums) < 0:
+        return f"ctxpager cost {difference} more than {before}{unit} without it ({share}), in {of}."
+    return f"ctxpager saved {difference} of {before}{unit} ({share}), in {of}."
+
+
+def _is_priced(sums: Sums) -> bool:
+    """Whether the price of any call is known."""
+    return sums.unpriced < sums.calls
+
+
+def _saved(sums: Sums) -> float:
+    """What was saved, in dollars if prices are known."""
+    return sums.dollars_saved if _is_priced(sums) else sums.saved
+
+
+def _change(sums: Sums) -> str:
+    """The share of the cost without ctxpager that was saved; of the calls whose price is known, if there are such."""
+    before = sums.dollars_before if _is_priced(sums) else sums.cost_before
+    return _share(abs(_saved(sums)), before)
+
+
+def _amount(sums: Sums, dollars: float, units: float) -> str:
+    """An amount of money, or of token-equivalents where no price is known."""
+    return f"${_dollars(sums, dollars)}" if _is_priced(sums) else f"{round(units):,}"
 
 
 def _facts(told: Story) -> Iterator[RenderableType]:
@@ -160,15 +220,17 @@ def _facts(told: Story) -> Iterator[RenderableType]:
     models = ", ".join(dict.fromkeys(call.model for call in calls))
     key = f" ({told.key})" if told.key else ""
     branches = len({call.branch for call in calls})
-    yield f"session  {told.session}{key}, {told.harness or 'unknown harness'}, {models}"
+    yield f"session  {told.session}{key}, {told.harness or 'unknown agent'}, {models}"
     yield f"calls    {len(calls):,} answered, in {_counted(branches, 'branch', 'branches')}"
     largest = max(call.client.total for call in calls)
     for words, series in (
-        ("client", [call.client.total for call in calls]),
-        ("sent", [call.sent.total for call in calls]),
+        ("before", [call.client.total for call in calls]),
+        ("after", [call.sent.total for call in calls]),
     ):
         yield f"{words:8} {spark(series, top=largest)}  up to {max(series):,} tokens"
-    yield f"{'cost':8} {spark([round(call.cost) for call in calls])}  up to {max(call.cost for call in calls):,.0f}"
+    prices = [call.dollars for call in calls if call.dollars is not None]
+    most = f"${max(prices):,.4f}" if prices else f"{max(call.cost for call in calls):,.0f}*"
+    yield f"{'cost':8} {spark([round(call.cost) for call in calls])}  up to {most}"
     yield ""
 
 
@@ -180,80 +242,88 @@ def spark(series: Sequence[int], width: int = SPARK, top: int = 0) -> str:
 
 
 def _groups(by: str, rows: Sequence[Row]) -> Table:
-    priced = any(row.sums.unpriced < row.sums.calls for row in rows)
-    money = ("cost", "saved", *(("$", "$ saved") if priced else ()))
-    table = _table(by, "calls", "client", "upstream", "avoided", "inflicted", "waste", "cached", "unpaged", *money)
-    table.add_column("prompts", no_wrap=True)
+    priced = any(_is_priced(row.sums) for row in rows)
+    unit = "$" if priced else "*"
+    table = _table(by, "calls", "before", "after", f"without\nctxpager {unit}", f"with\nit {unit}", "saved")
     for row in rows:
         sums = row.sums
-        tokens = (sums.client.total, sums.upstream, sums.avoided_tokens, sums.inflicted_tokens)
-        waste = _share(sum(sums.remaining.values()), sums.sent.total)
-        hits = (_percent(sums.hit_rate), _percent(sums.hit_rate_before))
-        cells = [f"{sums.calls:,}", *map(_short, tokens), waste, *hits]
-        cells += [_short(round(sums.cost)), _share(sums.saved, sums.cost_before)]
-        if priced:
-            cells += [_dollars(sums, sums.dollars), _dollars(sums, sums.dollars_saved)]
-        table.add_row(harmless(row.name), *cells, spark(row.trend))
+        tokens = (_short(sums.client.total), _short(sums.upstream))
+        costs = (_short(round(sums.cost_before)), _short(round(sums.cost)))
+        dollars = (_dollars(sums, sums.dollars_before), _dollars(sums, sums.dollars))
+        share = _share(_saved(sums), sums.dollars_before if _is_priced(sums) else sums.cost_before)
+        table.add_row(harmless(row.name), f"{sums.calls:,}", *tokens, *(dollars if priced else costs), share)
     return table
 
 
 def _parts(sums: Sums) -> Table:
     """Where the tokens of all prompts went."""
-    table = _table("tokens of prompts", "client", "share", "avoided", "sent", "of the client's")
+    table = _table("tokens of prompts", "before", "share", "removed", "after", "share")
     whole, avoided = sums.client.total, sums.avoided
     for name in Parts.__struct_fields__:
         theirs, ours = getattr(sums.client, name), getattr(sums.sent, name)
         if theirs or ours:
-            spared = f"{avoided[name]:,}" if name in avoided else ""
-            label = f"{NAMES[name]} *" if name in WASTE else NAMES[name]
-            table.add_row(label, f"{theirs:,}", _share(theirs, whole), spared, f"{ours:,}", _share(ours, whole))
+            gone = _short(avoided[name]) if name in avoided else ""
+            label = f"{NAMES[name]} ~" if name in WASTE else NAMES[name]
+            table.add_row(label, _short(theirs), _share(theirs, whole), gone, _short(ours), _share(ours, whole))
     again = sums.inflicted.again
     if again:
-        table.add_row("sent once more, for page-ins and corrections", "", "", "", f"{again:,}", _share(again, whole))
-    up = sums.upstream
+        table.add_row("sent once more, for fetches", "", "", "", _short(again), _share(again, whole))
     table.add_section()
-    table.add_row("all", f"{whole:,}", _share(whole, whole), f"{sums.avoided_tokens:,}", f"{up:,}", _share(up, whole))
     waste, left = sum(sums.client.waste.values()), sum(sums.remaining.values())
-    table.add_row("* waste", f"{waste:,}", _share(waste, whole), f"{waste - left:,}", f"{left:,}", _share(left, whole))
+    for label, before, removed, after in (
+        ("all", whole, sums.avoided_tokens, sums.upstream),
+        ("~ waste", waste, waste - left, left),
+    ):
+        shares = (_share(before, whole), _short(removed), _short(after), _share(after, whole))
+        table.add_row(label, _short(before), *shares)
     return table
 
 
 def _money(sums: Sums) -> Table:
-    table = _table("money", "units", "share", "$")
-    inflicted = list(_inflicted(sums))
-    lines: list[tuple[str, float, float | None]] = [
-        ("without paging", sums.cost_before, sums.dollars_before),
-        ("avoided", -sums.avoided_cost, -sums.dollars_avoided),
-        *((f"inflicted: {name.replace('_', '-')}", cost, None) for name, cost in inflicted),
-        *([("inflicted in all", sum(cost for _, cost in inflicted), sums.dollars_inflicted)] if inflicted else []),
-        ("paid", sums.cost, sums.dollars),
+    priced = _is_priced(sums)
+    table = _table("money", *(("$",) if priced else ()), "share", "token-equivalents*")
+    rate = sums.dollars / sums.cost if sums.cost else 0.0
+    lines: list[tuple[str, float, float]] = [
+        ("without ctxpager", sums.cost_before, sums.dollars_before),
+        ("removed", -sums.avoided_cost, -sums.dollars_avoided),
+        *((f"cost of paging: {words}", cost, cost * rate) for words, cost in _inflicted(sums)),
+        ("with ctxpager", sums.cost, sums.dollars),
     ]
     for name, units, dollars in lines:
-        if name == "paid":
+        if name == "with ctxpager":
             table.add_section()
-        money = "" if dollars is None else _dollars(sums, dollars)
-        table.add_row(name, f"{units + 0.0:,.0f}", _share(units, sums.cost_before), money)
+        money = (_dollars(sums, dollars),) if priced else ()
+        table.add_row(name, *money, _share(units, sums.cost_before), f"{units + 0.0:,.0f}")
     return table
 
 
 def _inflicted(sums: Sums) -> Iterator[tuple[str, float]]:
-    for name in _INFLICTED:
+    for name, words in COSTS.items():
         cost = getattr(sums.inflicted, name)
         if cost:
-            yield name, cost
+            yield words, cost
 
 
 def _rates(sums: Sums, failed: int) -> Iterator[str]:
-    hits = f"{_percent(sums.hit_rate)} of prompts cached, {_percent(sums.hit_rate_before)} if nothing had been paged"
-    yield f"{hits}; each token was sent {sums.amplification:,.1f} times; working set up to {sums.working:,} tokens"
-    asked = f"{sums.pages_in:,} pages and {sums.schemas_in:,} tools asked for, {sums.corrected:,} calls corrected"
-    happened = (_counted(sums.repacks, "repack", "repacks"), _counted(failed, "failed attempt", "failed attempts"))
-    yield ", ".join([asked, *happened])
+    yield f"{_percent(sums.hit_rate)} of prompts were cached, {_percent(sums.hit_rate_before)} without ctxpager."
+    yield f"A token was sent {sums.amplification:,.1f} times on average; at most {sums.working:,} were in use at once."
+    asked = f"{_counted(sums.pages_in, 'result', 'results')}, {_counted(sums.schemas_in, 'tool', 'tools')} fetched back"
+    happened = (
+        f"{_counted(sums.corrected, 'call', 'calls')} corrected",
+        _counted(sums.repacks, "repack", "repacks"),
+        _counted(failed, "failed attempt", "failed attempts"),
+    )
+    yield f"{', '.join([asked, *happened])}."
+
+
+def _notes(sums: Sums) -> Iterator[str]:
+    """What must be known to read the figures."""
+    yield "~ need not have been sent.  repack: a change of the prompt before its end."
+    yield "* token-equivalents: units of one uncached input token of the call's model"
     if sums.estimated:
         yield f"of {sums.estimated:,} calls the provider reported no tokens: theirs are estimated"
     if 0 < sums.unpriced < sums.calls:
         yield f"of {sums.unpriced:,} calls the model's price is not known: they are in no sum of dollars"
-    yield "costs are in units of one uncached input token of the call's model"
 
 
 def _events(told: Story) -> list[CallStory]:
@@ -262,20 +332,36 @@ def _events(told: Story) -> list[CallStory]:
 
 
 def _happened(calls: Sequence[CallStory]) -> Table:
-    table = _table("call", "client", "sent", "cost", "unpaged", "asked for", "corrected")
-    table.add_column("repack")
+    priced = any(call.dollars is not None for call in calls)
+    unit = "$" if priced else "*"
+    table = _table("call", "before", "after", f"cost {unit}", f"without {unit}")
+    table.add_column("what happened")
     for call in calls:
-        asked = call.pages_in + call.schemas_in
-        counts = (call.client.total, call.sent.total, round(call.cost), round(call.cost_before), asked, call.corrected)
-        one = call.repack
-        went = f"{one.cause}: {one.pages} pages, price {one.price:,.0f}; {harmless(one.reason)}" if one else ""
-        table.add_row(f"{call.branch}:{call.call}", *(f"{count:,}" for count in counts), went)
+        dollars = (call.dollars, call.dollars_before)
+        units = (_short(round(call.cost)), _short(round(call.cost_before)))
+        money = ["" if amount is None else _cents(amount) for amount in dollars] if priced else units
+        counts = (_short(call.client.total), _short(call.sent.total))
+        table.add_row(f"{call.branch}:{call.call}", *counts, *money, _event(call))
     return table
 
 
+def _event(call: CallStory) -> str:
+    """What happened to the prompt of a call, and to calls of tools in its answer."""
+    repack, found = call.repack, []
+    if repack is not None:
+        words = f"{_counted(repack.pages, 'result', 'results')} removed, {_short(repack.saved)} tokens"
+        found.append(f"{words}{CAUSES.get(repack.cause, f', {harmless(repack.cause)}')}")
+    if fetched := call.pages_in + call.schemas_in:
+        found.append(f"{fetched:,} fetched back")
+    if call.corrected:
+        found.append(f"{_counted(call.corrected, 'call', 'calls')} corrected")
+    return "; ".join(found)
+
+
 def _table(first: str, *others: str) -> Table:
+    """An empty table; names may go on in the next line, numbers never do."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column(first, no_wrap=True)
+    table.add_column(first, overflow="fold")
     for name in others:
         table.add_column(name, justify="right", no_wrap=True)
     return table
@@ -303,6 +389,9 @@ def _percent(share: float) -> str:
 
 def _dollars(sums: Sums, dollars: float) -> str:
     """An amount, if the price of any call is known."""
-    if sums.unpriced == sums.calls:
-        return ""
+    return _cents(dollars) if _is_priced(sums) else ""
+
+
+def _cents(dollars: float) -> str:
+    """An amount to the cent, a small one more exactly."""
     return f"{dollars + 0.0:,.2f}" if abs(dollars) >= 1 else f"{dollars + 0.0:,.4f}"

@@ -5,6 +5,7 @@ import io
 import json
 from hashlib import sha256
 
+import msgspec
 import pytest
 
 from instrumentation import report, report_words
@@ -63,45 +64,64 @@ def lines(found, **more):
     return [" ".join(line.split()) for line in report_words.as_text(found, **more).splitlines()]
 
 
-def test_an_overview_of_a_session_has_parts_money_and_what_happened():
-    told = lines(reported(a_story(), by="call", overview=True))
-    assert told[0] == "session s_1 (the-key), pi/0.73, some-model"
-    assert told[1] == "calls 4 answered, in 1 branch"
-    assert told[2] == "client ▃▅▇█ up to 3,520 tokens"
-    assert told[3] == "sent ▃▅▁▁ up to 1,840 tokens"
-    assert told[4] == "cost ▅█▁▁ up to 1,840"
-    assert "results past their use * 8,400 92.9 % 5,880 2,520 27.9 %" in told
+def test_an_overview_of_a_session_has_money_first_then_parts_and_what_happened():
+    told = lines(reported(a_story(dollars=0.001), by="call", overview=True))
+    assert told[0] == "ctxpager saved $5.76 of $9.04 (63.7 %), in 4 calls of 1 session."
+    assert told[2:7] == [
+        "session s_1 (the-key), pi/0.73, some-model",
+        "calls 4 answered, in 1 branch",
+        "before ▃▅▇█ up to 3,520 tokens",
+        "after ▃▅▁▁ up to 1,840 tokens",
+        "cost ▅█▁▁ up to $1.8400",
+    ]
+    assert "tokens of prompts before share removed after share" in told
+    assert "stale results ~ 8,400 92.9 % 5,880 2,520 27.9 %" in told
     assert "put in by paging 0 0.0 % 120 1.3 %" in told
     assert "all 9,040 100.0 % 5,880 3,280 36.3 %" in told
-    assert "* waste 9,000 99.6 % 5,880 3,120 34.5 %" in told
-    assert "without paging 9,040 100.0 %" in told
-    assert "avoided -5,772 -63.8 %" in told
-    assert "inflicted: stubs 12 0.1 %" in told
-    assert "paid 3,280 36.3 %" in told
-    assert "12.2 % of prompts cached, 4.4 % if nothing had been paged; each token was sent 56.5 times" in told[-7]
-    assert "0 pages and 0 tools asked for, 0 calls corrected, 1 repack, 2 failed attempts" in told
-    assert told[-1] == "0:3 2,680 220 220 2,680 0 0 policy: 1 pages, price 34; 1 of 1 pages can go"
+    assert "~ waste 9,000 99.6 % 5,880 3,120 34.5 %" in told
+    assert "money $ share token-equivalents*" in told
+    assert "without ctxpager 9.04 100.0 % 9,040" in told
+    assert "removed -5.77 -63.8 % -5,772" in told
+    assert "cost of paging: stubs 0.0120 0.1 % 12" in told
+    assert "with ctxpager 3.28 36.3 % 3,280" in told
+    assert "12.2 % of prompts were cached, 4.4 % without ctxpager." in told
+    assert "A token was sent 56.5 times on average; at most 7 were in use at once." in told
+    assert "0 results, 0 tools fetched back, 0 calls corrected, 1 repack, 2 failed attempts." in told
+    assert "0:3 2,680 220 0.2200 2.68 1 result removed, 840 tokens" in told
+    assert told[-1] == "* token-equivalents: units of one uncached input token of the call's model"
 
 
-def test_groups_have_a_line_each_and_one_for_all_of_them():
-    told = lines(reported(a_story(), a_story("s_2", calls=1), by="session"))
-    assert told[0] == "session calls client upstream avoided inflicted waste cached unpaged cost saved prompts"
-    assert told[2] == "s_1 4 9,040 3,280 5,880 120 95.1 % 12.2 % 4.4 % 3,280 63.7 % ▅█▁▁"
-    assert told[3].startswith("s_2 1 1,000 1,000 0 0 99.0 % 10.0 % 10.0 % 1,000 0.0 % ")
-    assert told[4].startswith("total 5 10.0k 4,280 5,880 120 ")
-    one = lines(reported(a_story(), by="harness"))
-    assert one[2].startswith("pi/0.73 4 ")
+def test_groups_have_a_line_of_seven_columns_each_and_one_for_all_of_them():
+    told = lines(reported(a_story(dollars=0.001), a_story("s_2", calls=1, dollars=0.001), by="session"))
+    assert told[0] == "ctxpager saved $5.76 of $10.04 (57.4 %), in 5 calls of 2 sessions."
+    assert told[2:4] == ["without with", "session calls before after ctxpager $ it $ saved"]
+    assert told[5] == "s_1 4 9,040 3,280 9.04 3.28 63.7 %"
+    assert told[6] == "s_2 1 1,000 1,000 1.00 1.00 0.0 %"
+    assert told[7] == "total 5 10.0k 4,280 10.04 4.28 57.4 %"
+    one = lines(reported(a_story(), by="harness"), width=100)
+    assert one[0] == "ctxpager saved 5,760 of 9,040 token-equivalents* (63.7 %), in 4 calls of 1 session."
+    assert one[2:4] == ["without with", "harness calls before after ctxpager * it * saved"]
+    assert one[5] == "pi/0.73 4 9,040 3,280 9,040 3,280 63.7 %"
     assert not any(line.startswith("total") for line in one)
+
+
+def test_a_loss_and_a_session_that_was_not_paged_are_said_first():
+    dearer = a_story(dollars=0.001, cost_before=200.0, dollars_before=0.2)
+    assert lines(reported(dearer))[0].startswith(
+        "ctxpager cost $2.48 more than $0.8000 without it (310.0 %), in 4 calls"
+    )
+    unpaged = a_story(calls=2, dollars=0.001)
+    assert lines(reported(unpaged))[0] == "Nothing was paged: 2 calls of 1 session cost $2.84."
 
 
 def test_dollars_are_shown_where_prices_are_known_and_what_is_missing_is_said():
     told = lines(reported(a_story(dollars=0.001), a_story("s_2")))
-    assert told[0].endswith("cost saved $ $ saved prompts")
-    assert " 3.28 5.76 " in told[2]
+    assert told[5] == "s_1 4 9,040 3,280 9.04 3.28 63.7 %"
+    assert told[6] == "s_2 4 9,040 3,280 63.7 %", "in dollars nothing is known of it"
     assert "of 4 calls the model's price is not known: they are in no sum of dollars" in told
-    assert "without paging 18,080 100.0 % 9.04" in told
+    assert "without ctxpager 9.04 100.0 % 18,080" in told
     small = lines(reported(a_story(dollars=1e-6)))
-    assert "paid 3,280 36.3 % 0.0033" in small
+    assert "with ctxpager 0.0033 36.3 % 3,280" in small
 
 
 def test_what_is_estimated_or_can_not_be_read_is_said():
@@ -113,20 +133,52 @@ def test_what_is_estimated_or_can_not_be_read_is_said():
 def test_requests_that_were_sent_again_have_their_line():
     again = a_story(inflicted=Inflicted(page_ins=9.0, corrections=3.0, page_in_tokens=70, correction_tokens=30))
     told = lines(reported(again))
-    assert "sent once more, for page-ins and corrections 400 4.4 %" in told
-    assert "inflicted: page-ins 36 0.4 %" in told
-    assert "inflicted: corrections 12 0.1 %" in told
+    assert "sent once more, for fetches 400 4.4 %" in told
+    assert "cost of paging: results fetched back 0.4 % 36" in told
+    assert "cost of paging: corrected calls 0.1 % 12" in told
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (
+            {"repack": msgspec.structs.replace(REPACK, cause="rescue")},
+            "1 result removed, 840 tokens, to fit the model's window",
+        ),
+        ({"repack": msgspec.structs.replace(REPACK, cause="odd")}, "1 result removed, 840 tokens, odd"),
+        ({"pages_in": 2, "schemas_in": 1, "corrected": 2}, "3 fetched back; 2 calls corrected"),
+    ],
+)
+def test_what_happened_at_a_call_is_said_in_words(more, words):
+    told = lines(reported(Story("s_1", "pi", [call(1, **more)]), by="call", overview=True))
+    assert words in " ".join(told)
 
 
 def test_a_session_in_which_nothing_happened_lists_no_calls():
     told = lines(reported(a_story(calls=2), by="call", overview=True))
-    assert told[-1] == "costs are in units of one uncached input token of the call's model"
+    assert not any(line.startswith("call before") for line in told)
+
+
+def test_no_number_is_cut_in_eighty_columns_or_fewer():
+    large = call(3, branch=12, dollars=987.654321)
+    big = Parts(resent=9_876_543_210, stale=12_345_678_901, user=1_234_567)
+    large = msgspec.structs.replace(
+        large, client=big, sent=big, call=98_765, cost=98_765_432.1, cost_before=198_765_432.1, repack=REPACK
+    )
+    stories = [Story("s_0123456789abcdef", "an agent of a rather long name", [large])] * 3
+    for width in (40, 80, 200):
+        for by, overview in (("session", False), ("call", False), ("call", True)):
+            told = report_words.as_text(reported(*stories, by=by, overview=overview), width)
+            assert max(map(len, told.splitlines())) <= max(80, width)
+            assert "…" not in told
+            assert f"{987.654321 * 220 * 3:,.2f}" in told
+            assert "296,296,296" in told
 
 
 def test_an_empty_prompt_breaks_nothing():
     empty = Story("s_1", "", [CallStory(0, 1, 1, 0.0, "m", Parts(), Parts())])
     told = lines(reported(empty, by="call", overview=True))
-    assert told[0] == "session s_1, unknown harness, m"
+    assert told[2] == "session s_1, unknown agent, m"
     assert report_words.values(ledger([empty]).total)["amplification"] == 0.0
 
 
@@ -140,7 +192,7 @@ def test_a_sparkline_shows_how_a_series_goes(series, top, expected):
 
 
 def test_text_for_a_terminal_has_its_width_and_color():
-    assert max(map(len, report_words.as_text(reported(a_story()), 60).splitlines())) <= 60
+    assert max(map(len, report_words.as_text(reported(a_story()), 80).splitlines())) <= 80
     assert "\x1b[" in report_words.as_text(reported(a_story()), color=True)
     assert "\x1b[" not in report_words.as_text(reported(a_story()))
 
