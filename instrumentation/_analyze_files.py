@@ -32,7 +32,8 @@ class How:
 class Studied(msgspec.Struct, frozen=True):
     """What is in a file: its format, empty if it is not known, and its sessions; ``size`` are the bytes unpacked.
 
-    ``answers`` are the ids of those of its answers that another log may hold a copy of.
+    ``answers`` are the ids of those of its answers that another log may hold a copy of. ``left_out`` counts lines that
+    are in no prompt, by the reason.
     """
 
     format: str = ""
@@ -44,6 +45,7 @@ class Studied(msgspec.Struct, frozen=True):
     is_unknown: bool = False
     examples: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
+    left_out: dict[str, int] = {}
 
 
 def study(path: Path, how: How, copied: frozenset[str] = frozenset()) -> Studied:
@@ -65,6 +67,7 @@ def study(path: Path, how: How, copied: frozenset[str] = frozenset()) -> Studied
         is_unknown=bool(problems.unknown),
         examples=tuple(told.removeprefix(f"{path}: ") for told in problems.examples[:EXAMPLES]),
         answers=tuple(sorted(problems.answers - copied)),
+        left_out=dict(problems.left_out),
     )
 
 

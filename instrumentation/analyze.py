@@ -1,6 +1,7 @@
 """Analyses existing logs, without a proxy: what was sent, what it cost, what was wasted, what paging would save."""
 
 import inspect
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -62,7 +63,8 @@ class Read(NamedTuple):
 
     ``bad`` are lines that make no sense, ``broken`` files that could not be read to their end, ``unknown`` those of no
     known format, ``copies`` those with the content of another, and ``older`` those last written before the time from
-    which sessions count. ``left_out`` are sessions that are too short or too old.
+    which sessions count. ``left_out`` are sessions that are too short or too old; ``lines_left_out`` counts lines that
+    were understood and are in no prompt, by the reason, most first.
     """
 
     files: int
@@ -75,6 +77,7 @@ class Read(NamedTuple):
     older: int
     left_out: int
     examples: tuple[str, ...]
+    lines_left_out: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,7 @@ def _counts(session: Session, wanted: Wanted) -> bool:
 def _read(files: Sequence[File], work: Work, older: int, left_out: int) -> Read:
     every = [file.studied for file in files]
     examples = [f"{file.path}: {told}" for file in files for told in file.studied.examples]
+    lines = sum((Counter(one.left_out) for one in every), Counter[str]())
     return Read(
         files=sum(bool(one.format) for one in every),
         size=sum(one.size for one in every),
@@ -215,6 +219,7 @@ def _read(files: Sequence[File], work: Work, older: int, left_out: int) -> Read:
         older=older,
         left_out=left_out,
         examples=(*(f"{path}: can't be read" for path in work.unread), *examples)[:5],
+        lines_left_out=dict(sorted(lines.items(), key=lambda line: (-line[1], line[0]))),
     )
 
 

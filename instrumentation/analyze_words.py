@@ -76,6 +76,10 @@ def _left(analysis: Analysis) -> Iterator[str]:
     )
     yield from (f"{_counted(count, what)} {then}" for count, what, then in told if count)
     yield from (f"  {_clean(example, 120)}" for example in read.examples)
+    lines = read.lines_left_out
+    if lines:
+        yield f"{_counted(sum(lines.values()), 'line')} not sent to a model left out:"
+        yield from (f"  {count:,} of {_clean(reason, 100)}" for reason, count in lines.items())
 
 
 def _span(analysis: Analysis) -> str:

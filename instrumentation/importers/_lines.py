@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class Problems:
     ``bad`` are lines that make no sense, ``broken`` files that could not be read to their end, ``unknown`` those of no
     known format. ``lines`` and ``size`` are what was read, bad lines included. ``answers`` are the ids of the answers
     read so far: a log that begins with a copy of another, as that of a resumed session may, does not count them again.
+    ``left_out`` counts lines that were understood and are in no prompt, by the reason in words.
     """
 
     bad: int = 0
@@ -45,6 +47,7 @@ class Problems:
     unknown: list[Path] = field(default_factory=list)
     examples: list[str] = field(default_factory=list)
     answers: set[str] = field(default_factory=set)
+    left_out: Counter[str] = field(default_factory=Counter)
 
     def line(self, path: Path, number: int, why: str) -> None:
         """Count a bad line."""

@@ -7,8 +7,9 @@ not a chain. As all of them are sent, in the order of the log, the next line goe
 one before it stands in that bush, and only a line that names an older one goes back to there: the user has rewound.
 
 A compaction begins anew: its mark names no line before it, and the summary comes after the mark. Messages that it
-preserves are named in the mark and follow the summary. Lines of sub-agents are in the same file (``isSidechain``), or
-in a file of their own; they are lines of calls of their own either way.
+preserves are named in the mark and follow the summary. Lines of sub-agents are in the same file (``isSidechain``, or
+inside of lines of ``progress``), or in a file of their own; they are lines of calls of their own in any case. An
+``attachment`` is content of the user's message that it stands beside.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ import msgspec
 from msgspec import Raw
 
 from instrumentation.drafts import Call, Draft, Line, counted
+from instrumentation.importers._attachments import content_of
 from instrumentation.importers._lines import BAD, Problems, lines, rows, stamp
 from instrumentation.steps import Recording
 from pager.quotes import strings
@@ -45,7 +47,10 @@ class _Row(msgspec.Struct, rename="camel"):
     is_api_error_message: bool | None = None
     is_compact_summary: bool | None = None
     is_visible_in_transcript_only: bool | None = None
+    parent_tool_use_id: str | None = msgspec.field(default=None, name="parentToolUseID")
     message: Raw = Raw(b"null")
+    data: Raw = Raw(b"null")
+    attachment: Raw = Raw(b"null")
     compact_metadata: Raw = Raw(b"null")
 
 
@@ -64,6 +69,15 @@ class _Block(msgspec.Struct):
     input: object = None
 
 
+class _Progress(msgspec.Struct, rename="camel"):
+    """What a line of progress holds; ``message`` is a line of the sub-agent's own log."""
+
+    type: str = ""
+    agent_id: str | None = None
+    prompt: str | None = None
+    message: Raw = Raw(b"null")
+
+
 class _Segment(msgspec.Struct, rename="camel"):
     head_uuid: str
     anchor_uuid: str
@@ -78,6 +92,9 @@ _row = msgspec.json.Decoder(_Row)
 _message = msgspec.json.Decoder(_Message)
 _blocks = msgspec.json.Decoder(list[Raw])
 _block = msgspec.json.Decoder(_Block)
+_progress = msgspec.json.Decoder(_Progress | None)
+_attachment = msgspec.json.Decoder(dict[str, object] | None)
+_inner = msgspec.json.Decoder(_Row | None)
 _compacted = msgspec.json.Decoder(_Compacted | None)
 
 
@@ -90,7 +107,7 @@ class Importer:
 
     def read(self, path: Path, problems: Problems) -> Iterator[Recording]:
         """The session in a file, with the sub-agents that are in it."""
-        session = _Session(path.name.split(".")[0], problems.answers)
+        session = _Session(path.name.split(".")[0], problems, _own_files(path))
         for number, line in lines(path, problems):
             try:
                 session.take(_row.decode(line))
@@ -100,6 +117,12 @@ class Importer:
         found = session.draft.recording(session.name, f"claude-code {session.version}".strip())
         if found is not None:
             yield found
+
+
+def _own_files(path: Path) -> frozenset[str]:
+    """The ids of the sub-agents of a session that have a log of their own, which tells all of what they did."""
+    beside = path.parent / path.name.split(".")[0] / "subagents"
+    return frozenset(one.name.split(".")[0].removeprefix("agent-") for one in beside.glob("agent-*.jsonl*"))
 
 
 def _is_ours(row: dict[str, object]) -> bool:
@@ -211,31 +234,37 @@ class _Place(NamedTuple):
 class _Session:
     """All that one file tells."""
 
-    def __init__(self, file: str, answered: set[str]) -> None:
+    def __init__(self, file: str, problems: Problems, own_files: frozenset[str]) -> None:
         self.draft = Draft("messages")
         self.answers: set[str] = set()
         self.name = self.version = ""
         self._file = file
-        self._answered = answered
+        self._answered, self._left_out = problems.answers, problems.left_out
+        self._own_files = own_files
         self._main = _Talk()
         self._aside = _Talk()
         self._agents: dict[str, _Talk] = {}
         self._known: dict[str, _Place] = {}
+        self._in_progress: set[str] = set()
 
     def take(self, row: _Row) -> None:
         """Take the next line; raises one of BAD for one that is not as it should be."""
         if row.uuid is None:  # titles, snapshots of files and the like, which are no part of the conversation
             return
+        if row.uuid in self._in_progress:  # a line of a sub-agent, told before in one of progress
+            return
         self._name(row)
         before = self._known.get(row.parent_uuid or "")
         talk = self._talk(row, before)
-        message = _said(row)
+        message = self._attached(row) if row.type == "attachment" else _said(row)
         place = _place(talk, row, before)
         if message is not None:
             node = self._message(talk, place, row, message)
             place = _Place(talk, node, len(node.contents))
             node.logged.append((row.uuid, place.size))
         self._known[row.uuid] = place
+        if row.type == "progress":
+            self._told_in_progress(row)
         if row.type == "system" or talk.preserved is not None:
             self._compaction(talk, row)
 
@@ -257,9 +286,41 @@ class _Session:
             self._aside = _Talk()
         return self._aside
 
+    def _attached(self, row: _Row) -> _Message | None:
+        """What an attachment adds to the user's message; None, and counted, for one that is not sent."""
+        told = _attachment.decode(row.attachment) or {}
+        content = content_of(told)
+        if content is None:
+            self._left_out[f"attachment that is not sent ({told.get('type') or 'of no kind'})"] += 1
+            return None
+        return _Message(Raw(content))
+
+    def _told_in_progress(self, row: _Row) -> None:
+        """Take the line of a sub-agent that a line of progress holds, unless the sub-agent has a log of its own."""
+        told = _progress.decode(row.data)
+        line = _inner.decode(told.message) if told is not None and told.type == "agent_progress" else None
+        if told is None or line is None:
+            self._left_out[f"progress that is not sent ({told.type if told else 'of no kind'})"] += 1
+            return
+        agent = told.agent_id or row.parent_tool_use_id or ""
+        if agent in self._own_files:
+            self._left_out["progress of a sub-agent that has a log of its own"] += 1
+            return
+        if line.uuid in self._known:
+            return
+        message, talk = _said(line), self._agents.setdefault(agent, _Talk())
+        if message is None:
+            return
+        if told.prompt and not talk.path and line.type == "assistant":
+            talk.add(msgspec.json.encode(told.prompt))
+        line = msgspec.structs.replace(line, uuid=line.uuid or row.uuid, timestamp=line.timestamp or row.timestamp)
+        newest = _Place(talk, talk.path[-1], len(talk.path[-1].contents)) if talk.path else _Place(talk, None, 0)
+        self._message(talk, newest, line, message)
+        self._in_progress.add(line.uuid or "")
+
     def _message(self, talk: _Talk, place: _Place, row: _Row, message: _Message) -> _Node:
         """Add a message to its conversation."""
-        if row.type == "user":
+        if row.type in ("user", "attachment"):
             talk.back_to(place.node, place.size)
             return talk.add(bytes(message.content))
         answer = message.id or row.uuid or ""

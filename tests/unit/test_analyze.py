@@ -21,6 +21,7 @@ from instrumentation._analyze_cache import BytesDisk, Cache
 from instrumentation._analyze_files import study
 from instrumentation._analyze_session import Paid, Spent, ToolWaste, as_reported
 from instrumentation.analyze import Wanted, analyze, prepare, wasted
+from instrumentation.analyze_words import as_text
 from instrumentation.anatomy import Totals, anatomy
 from instrumentation.comparison import Conditions, Contender, compare
 from instrumentation.importing import Problems
@@ -265,6 +266,28 @@ def test_calls_that_nobody_counted_are_scaled_as_the_others_of_their_session(tmp
     assert (first.client.total, second.client.total) == (9000, 9000)
     assert third.client.total == pytest.approx(usual * plain[2].client.total, abs=1)
     assert third.scale == pytest.approx(usual)
+
+
+def test_lines_that_are_never_sent_are_named_with_their_number(tmp_path):
+    about = {"sessionId": "s", "timestamp": "2026-01-01T00:00:00.000Z"}
+    said = {"id": "m", "model": "claude-opus-4-5", "content": [{"type": "text", "text": "b"}]}
+    rows = [
+        {"type": "user", "uuid": "1", "parentUuid": None, "message": {"content": "a"}},
+        {"type": "attachment", "uuid": "2", "parentUuid": "1", "attachment": {"type": "hook_cancelled"}},
+        {"type": "progress", "uuid": "3", "parentUuid": "2", "data": {"type": "hook_progress"}},
+        {"type": "attachment", "uuid": "4", "parentUuid": "3", "attachment": {"type": "hook_cancelled"}},
+        {"type": "assistant", "uuid": "5", "parentUuid": "4", "message": said},
+    ]
+    path = tmp_path / "s.jsonl"
+    path.write_text("\n".join(json.dumps({**row, **about}) for row in rows) + "\n")
+    found = analyze([path], HOW, Wanted(shortest=1))
+    assert list(found.read.lines_left_out.items()) == [
+        ("attachment that is not sent (hook_cancelled)", 2),
+        ("progress that is not sent (hook_progress)", 1),
+    ]
+    told = as_text(found, [], 100)
+    assert "3 lines not sent to a model left out:" in told
+    assert "2 of attachment that is not sent (hook_cancelled)" in told
 
 
 def test_sums_of_what_was_paid_are_plain():

@@ -329,6 +329,154 @@ def test_a_sub_agents_own_file_is_a_session_of_its_own(tmp_path):
     assert (recording.name, len(recording.steps)) == (f"{SESSION}/agent-de30ae5d", 1)
 
 
+def progress(log, agent, line, **more):
+    """A line of progress that holds one of a sub-agent."""
+    return log.line("progress", data={"type": "agent_progress", "agentId": agent, "message": line, **more})
+
+
+def aside(kind, content, uuid, answer=None):
+    """A line of a sub-agent's own log."""
+    said = {"role": kind, "content": content}
+    usage = {"input_tokens": 5, "cache_read_input_tokens": 800, "cache_creation_input_tokens": 40, "output_tokens": 7}
+    if answer:
+        said |= {"id": answer, "model": "claude-haiku-4-5", "usage": usage}
+    return {"type": kind, "uuid": uuid, "timestamp": "2026-01-01T00:00:30.000Z", "message": said}
+
+
+def test_sub_agents_in_lines_of_progress_are_branches_of_their_own(tmp_path):
+    log = Log()
+    log.user("go")
+    log.answer("m1", use("t1", "Task"))
+    for agent in ("a", "b"):
+        progress(log, agent, aside("user", f"look into {agent}", f"{agent}1"))
+        progress(log, agent, aside("assistant", [use(f"{agent}t")], f"{agent}2", f"{agent}m1"))
+    for agent in ("b", "a"):
+        result = [{"type": "tool_result", "tool_use_id": f"{agent}t", "content": f"found {agent}"}]
+        progress(log, agent, aside("user", result, f"{agent}3"))
+        progress(log, agent, aside("assistant", [text(f"done {agent}")], f"{agent}4", f"{agent}m2"))
+    log.result("t1", "both done")
+    log.answer("m2", text("well"))
+    recording = only(log.read(tmp_path))
+    said = {step.said: step for step in recording.steps}
+    assert len(recording.steps) == 6
+    assert len({said["done a"].branch, said["done b"].branch, said["well"].branch}) == 3
+    assert [message["content"] for message in sent(said["done a"])][-1] == [
+        {"type": "tool_result", "tool_use_id": "at", "content": "found a"}
+    ]
+    assert said["done b"].usage == Tokens(845, 800, 40, 7, tells_cached=True)
+    assert said["done b"].model == "claude-haiku-4-5"
+    assert sent(said["well"])[-1]["content"][0]["content"] == "both done", "the user's own line goes on"
+
+
+def test_a_sub_agent_whose_question_is_not_in_its_messages_has_it_from_the_progress(tmp_path):
+    log = Log()
+    log.user("go")
+    log.answer("m1", use("t1", "Task"))
+    progress(log, "a", aside("assistant", [text("done")], "a2", "am1"), prompt="look into it")
+    (step,) = (step for step in only(log.read(tmp_path)).steps if step.said == "done")
+    assert sent(step) == [{"role": "user", "content": "look into it"}]
+
+
+def test_what_a_sub_agent_said_counts_once(tmp_path):
+    line = aside("assistant", [text("done")], "a2", "am1")
+    log = Log()
+    log.user("go")
+    log.answer("m1", use("t1", "Task"))
+    progress(log, "a", aside("user", "look", "a1"))
+    progress(log, "a", line)
+    progress(log, "a", line)
+    log.lines.append({**log.about, **line, "isSidechain": True, "agentId": "a", "parentUuid": "a1"})
+    assert [step.said for step in only(log.read(tmp_path)).steps].count("done") == 1
+
+
+def test_a_sub_agent_with_a_log_of_its_own_is_read_there(tmp_path):
+    log = Log()
+    log.user("go")
+    log.answer("m1", use("t1", "Task"))
+    progress(log, "a", aside("user", "look", "a1"))
+    progress(log, "a", aside("assistant", [text("done")], "a2", "am1"))
+    (tmp_path / SESSION / "subagents").mkdir(parents=True)
+    (tmp_path / SESSION / "subagents" / "agent-a.jsonl").write_text("")
+    problems = Problems()
+    assert len(only(log.read(tmp_path, problems=problems)).steps) == 1
+    assert problems.left_out == {"progress of a sub-agent that has a log of its own": 2}
+
+
+def test_progress_that_is_only_shown_is_counted(tmp_path):
+    log = Log()
+    log.user("go")
+    log.line("progress", data={"type": "hook_progress", "hookEvent": "PreToolUse"})
+    log.line("progress", data={"type": "bash_progress", "output": "1\n2"})
+    log.line("progress")
+    log.answer("m1", text("1"))
+    problems = Problems()
+    (step,) = only(log.read(tmp_path, problems=problems)).steps
+    assert sent(step) == [{"role": "user", "content": "go"}]
+    assert problems.left_out == {
+        "progress that is not sent (hook_progress)": 1,
+        "progress that is not sent (bash_progress)": 1,
+        "progress that is not sent (of no kind)": 1,
+    }
+    assert problems.bad == 0
+
+
+def test_attachments_are_content_of_the_message_beside_them(tmp_path):
+    log = Log()
+    log.line("attachment", parent=None, attachment={"type": "skill_listing", "content": "- commit: make a commit"})
+    log.user("see @a.py")
+    file = {"filePath": "/a.py", "content": "print(1)", "numLines": 1}
+    log.line("attachment", attachment={"type": "file", "filename": "/a.py", "content": {"type": "text", "file": file}})
+    shot = {"type": "image", "file": {"base64": "iVBORw0KGgo=", "type": "image/png", "originalSize": 9}}
+    log.line("attachment", attachment={"type": "file", "filename": "/b.png", "content": shot})
+    log.answer("m1", use("t1"))
+    log.result("t1", "x")
+    log.line("attachment", attachment={"type": "queued_command", "prompt": "and hurry"})
+    log.answer("m2", text("done"))
+    first, second = only(log.read(tmp_path)).steps
+    (asked,) = sent(first)
+    listed, said, shown, picture = asked["content"]
+    assert "make a commit" in listed["text"]
+    assert said["text"] == "see @a.py"
+    assert "print(1)" in shown["text"]
+    assert picture == {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
+    }
+    assert sent(second)[-1]["content"][-1] == {"type": "text", "text": "and hurry"}
+
+
+@pytest.mark.parametrize(
+    ("attachment", "words"),
+    [
+        ({"type": "hook_success", "hookEvent": "SessionStart", "content": "use tabs", "stdout": "{}"}, "use tabs"),
+        ({"type": "deferred_tools_delta", "addedNames": ["A"], "addedLines": ["A: reads"]}, "A: reads"),
+        ({"type": "nested_memory", "path": "/C.md", "content": {"content": "be brief"}}, "/C.md\nbe brief"),
+        ({"type": "total_tokens_reminder", "text": "9 tokens left"}, "9 tokens left"),
+        ({"type": "queued_command", "prompt": {"odd": "shape"}}, "shape"),
+        ({"type": "hook_success", "hookEvent": "PostToolUse", "content": "formatted"}, None),
+        ({"type": "hook_cancelled", "content": "x"}, None),
+        ({"type": "of a later version", "content": "x"}, None),
+        ({"type": "plan_mode"}, None),
+        ({}, None),
+    ],
+)
+def test_attachments_that_are_not_sent_are_counted_by_their_kind(tmp_path, attachment, words):
+    log = Log()
+    log.user("go")
+    log.line("attachment", attachment=attachment)
+    log.answer("m1", text("1"))
+    problems = Problems()
+    (step,) = only(log.read(tmp_path, problems=problems)).steps
+    kind = attachment.get("type", "of no kind")
+    if words is None:
+        assert sent(step) == [{"role": "user", "content": "go"}]
+        assert problems.left_out == {f"attachment that is not sent ({kind})": 1}
+    else:
+        reminder = f"<system-reminder>\n{words}\n</system-reminder>"
+        assert sent(step)[0]["content"][1:] == [{"type": "text", "text": reminder}]
+        assert not problems.left_out
+
+
 def test_what_was_never_sent_is_left_out(tmp_path):
     log = Log()
     log.add(type="summary", summary="A title", leafUuid="x")
