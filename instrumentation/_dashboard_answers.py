@@ -17,9 +17,10 @@ from instrumentation._dashboard_index import Index
 from instrumentation.story import Story
 from pager.dialects import load as load_dialect
 from pager.errors import ConfigError, NotUnderstood, StoreError
+from pager.hosts import is_loopback
 from pager.models import Table as Models
 from pager.models import in_force
-from pager.settings import Settings, is_loopback
+from pager.settings import Settings
 from pager.store import Store
 
 AT_ONCE = 0.4  # seconds that the index may take to read before what it has is told

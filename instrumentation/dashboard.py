@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cache
 from importlib.resources import files
-from ipaddress import ip_address
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from instrumentation import html
 from instrumentation._dashboard_answers import Answer, Answers, Asked
 from instrumentation._dashboard_process import Elsewhere
+from pager.hosts import is_ours
 from pager.settings import Settings
 from pager.store import Store
 
@@ -57,9 +57,7 @@ FILES: dict[str, tuple[str, Callable[[], str]]] = {
     "/ui/dashboard.js": ("text/javascript; charset=utf-8", lambda: _file(*SCRIPTS)),
     "/ui/dashboard.css": ("text/css; charset=utf-8", lambda: _file("dashboard.css")),
 }
-STRANGE = (
-    "ctxpager: this name is not one of the dashboard's: open it by its address, or add the name to [dashboard] hosts"
-)
+STRANGE = "ctxpager: this name is not one of the dashboard's: open it by its address, or add the name to allowed_hosts"
 FOREIGN = "ctxpager: the dashboard answers its own page only"
 
 
@@ -93,7 +91,7 @@ class Dashboard:
     """An ASGI application for GET / and GET /ui/..."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
-        self._names = {"localhost", settings.host.lower(), *settings.dashboard.hosts}
+        self._names = {settings.host.lower(), *settings.allowed_hosts}
         apart = settings.store != "memory"
         self._light: Desk = Elsewhere(settings) if apart else Here(store, settings)
         self._heavy: Desk = Elsewhere(settings) if apart else Here(store, settings)
@@ -102,7 +100,7 @@ class Dashboard:
         """Answer one request."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         path: str = scope["path"]
-        if not self._is_ours(headers.get(b"host", "")):
+        if not is_ours(headers.get(b"host", ""), self._names):
             await _say(send, 403, "text/plain; charset=utf-8", STRANGE.encode())
         elif path in FILES:
             kind, read = FILES[path]
@@ -123,20 +121,6 @@ class Dashboard:
     async def _answer(self, what: str, asked: Asked, send: Send) -> None:
         answer = await (self._light if what in LIGHT else self._heavy).answer(what, asked)
         await _say(send, answer.status, "application/json", answer.body)
-
-    def _is_ours(self, host: str) -> bool:
-        """Whether a browser that was led here by this name shows our page: an address can't be made to point here."""
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() and ":" in host else host
-        name = name.removeprefix("[").removesuffix("]").lower()
-        return name in self._names or _is_address(name)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 async def _say(send: Send, status: int, kind: str, body: bytes) -> None:

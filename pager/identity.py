@@ -73,11 +73,21 @@ def session_key(headers: Headers, hints: Sequence[tuple[str, str]]) -> Key | Non
     return next((Key(source, value) for source, value in hints if value), None)
 
 
-def credential_of(headers: Headers) -> str:
-    """What the client shows as its credential, without the scheme."""
+CREDENTIALS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+"""Headers that hold a credential, best first."""
+
+
+def credentials_of(headers: Headers) -> list[str]:
+    """What the client shows as credentials, without the scheme; empty where it shows none."""
     bearer = headers.get("authorization", "")
     scheme, _, token = bearer.partition(" ")
-    return (token.strip() if scheme.lower() == "bearer" else bearer) or headers.get("x-api-key", "")
+    shown = [token.strip() if scheme.lower() == "bearer" else bearer, *map(headers.get, CREDENTIALS[1:])]
+    return [credential for credential in shown if credential]
+
+
+def credential_of(headers: Headers) -> str:
+    """The credential that counts; empty where the client shows none."""
+    return next(iter(credentials_of(headers)), "")
 
 
 def tenant_of(
@@ -86,14 +96,12 @@ def tenant_of(
     """The tenant a call belongs to; None when the proxy has keys of its own and the client shows none of them.
 
     ``keys`` maps a key of the proxy's own to its tenant. On a loopback bind the user's credential does not tell tenants
-    apart, because it is refreshed in mid-session.
+    apart, because it is refreshed in mid-session. Elsewhere a header that names an account proves nothing: anybody can
+    send it; only whoever has a credential can be the one who had it before.
     """
-    credential = credential_of(headers)
     if keys:
-        return keys.get(credential)
-    for name in account_headers:
-        if headers.get(name):
-            return f"{name}:{headers[name]}"
-    if loopback:
-        return LOCAL
-    return "key:" + sha256(credential.encode()).hexdigest()[:16]
+        return keys.get(credential_of(headers))
+    if not loopback:
+        return "key:" + sha256("\n".join(credentials_of(headers)).encode()).hexdigest()[:16]
+    account = next((name for name in account_headers if headers.get(name)), None)
+    return f"{account}:{headers[account]}" if account else LOCAL

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from platformdirs import user_data_dir
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
+from pager.hosts import is_loopback
+
 PRICE_LISTS = frozenset({"", "anthropic", "claude-5.5", "claude-fable-5.1", "gpt-5.6", "openai", "none"})
 
 
@@ -89,11 +91,6 @@ def _distinct(keys: Mapping[str, str]) -> Mapping[str, str]:
     return keys
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens on this address."""
-    return host in {"127.0.0.1", "::1", "localhost"}
-
-
 def _default_data_dir() -> Path:
     return Path(user_data_dir("ctxpager"))
 
@@ -109,6 +106,7 @@ Share = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Header = Annotated[str, Field(pattern=_HEADER), AfterValidator(str.lower)]
 Variable = Annotated[str, Field(pattern=_VARIABLE)]
 HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$"), AfterValidator(str.lower)]
+Origin = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9+.-]*://[^\s/*]*$"), AfterValidator(str.lower)]
 TenantKeys = Annotated[Mapping[Name, Variable], AfterValidator(_distinct)]
 
 
@@ -183,7 +181,8 @@ class Identity(_Part):
     account_headers: Annotated[tuple[Header, ...], Words('a list of header names, such as ["x-account"]')] = Field(
         default=("chatgpt-account-id", "openai-organization"),
         description="Headers that name the client's account, best first; the first one present is the tenant where "
-        "the proxy has no keys of its own. These two are what current clients send.",
+        "the proxy has no keys of its own and listens on a loopback address; elsewhere anybody could send them. These "
+        "two are what current clients send.",
     )
     hot_sessions: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more", guard=HARMLESS)] = Field(
         default=1000,
@@ -270,11 +269,6 @@ class Dashboard(_Part):
             "pages hold. Where it is not shown, its paths go upstream like any other.",
         )
     )
-    hosts: Annotated[tuple[HostName, ...], Words('a list of host names, such as ["proxy.example"]')] = Field(
-        default=(),
-        description="Names by which browsers may open it, beside IP addresses, localhost and `host`. Empty: any other "
-        "name may be that of a stranger's page which leads the browser here.",
-    )
 
     def is_shown(self, host: str) -> bool:
         """Whether it is shown by a proxy that listens on this address."""
@@ -295,6 +289,25 @@ class Settings(_Part):
         Field(ge=0, le=65535),
         Words("a whole number from 0 to 65535; 0 takes a free port", guard=HARMLESS),
     ] = Field(default=8787, description="The port to listen on. A fixed one, because clients are configured with it.")
+    allow_open_bind: Annotated[bool, Strict(), Words("true or false")] = Field(
+        default=False,
+        description="Listen on an address that others reach though the proxy has no keys of its own. Off, because "
+        "everybody who reaches it could then use it. Where it has a key of its own (upstream.api_key_env), it does not "
+        "listen there without identity.keys, whatever this says.",
+    )
+    allowed_hosts: Annotated[tuple[HostName, ...], Words('a list of host names, such as ["proxy.example"]')] = Field(
+        default=(),
+        description="Names by which clients may reach the proxy where it has no keys of its own, and browsers its "
+        "dashboard, beside IP addresses, localhost, `host` and the names that containers have for their host. Empty: "
+        "any other name may be that of a stranger's page which leads the browser here (DNS rebinding).",
+    )
+    allowed_origins: Annotated[
+        tuple[Origin, ...], Words('a list of origins, such as ["http://localhost:3000", "app://my-app"]')
+    ] = Field(
+        default=(),
+        description="Pages and apps in browsers that may use the proxy, by what they send as Origin. Empty: requests "
+        "without an Origin come from programs and pass; a page of somebody else's gets a 403.",
+    )
     data_dir: Annotated[
         Path,
         BeforeValidator(_folder),

@@ -75,9 +75,13 @@ def wait_until(true: Callable[[], Any], seconds: float = 5.0) -> bool:
 
 
 def _healthy(root: str) -> bool:
+    """Whether it answers; beyond loopback it says no more without a key."""
     try:
         with urllib.request.urlopen(f"{root}/healthz", timeout=1) as response:
             return response.status == 200
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code == 401
     except (OSError, urllib.error.URLError):
         return False
 

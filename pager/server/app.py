@@ -74,7 +74,7 @@ class App:
         if _wants_websocket(scope):
             headers = [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
             return await _json(send, 426, {"error": {"message": NO_WEBSOCKET, "type": "upgrade_required"}}, headers)
-        return await self._driver.forward(self._owner(scope), scope, receive, send)
+        return await self._driver.forward(self.owner(scope), scope, receive, send)
 
     def _own(self, path: str, method: str) -> Asgi | None:
         """What of ours answers this path, if anything."""
@@ -86,7 +86,7 @@ class App:
             return self._metrics
         return self._dashboard if method == "GET" and (path == "/" or path.startswith("/ui/")) else None
 
-    def _owner(self, scope: Scope) -> Dialect:
+    def owner(self, scope: Scope) -> Dialect:
         """Whose provider a path that is no call belongs to: Anthropic's by its path or headers, else OpenAI's."""
         path: str = scope["path"].removeprefix("/v1")
         names = {name for name, _ in scope["headers"]}

@@ -20,6 +20,7 @@ from pager import identity, sessions, validation
 from pager.dialect import Dialect
 from pager.errors import BadRequest, NotAllowed, NotUnderstood
 from pager.events import Bypassed
+from pager.hosts import is_loopback
 from pager.model import Answer, Request
 from pager.page import tokens_of
 from pager.retries import Limits
@@ -46,7 +47,7 @@ from pager.server.relay import (
     streamed,
 )
 from pager.server.upstream import Upstream
-from pager.settings import Settings, is_loopback
+from pager.settings import Settings
 from pager.stubs import HANDLE
 
 WORTH_COUNTING = 0.5  # the share of the window from which on a prompt is counted before it goes out

@@ -14,6 +14,7 @@ from pager.errors import ConfigError, PolicyError, StoreError
 from pager.models import in_force
 from pager.plugins import load_policy
 from pager.server.app import App, Dashboard
+from pager.server.doors import Door, expect_closed
 from pager.server.driver import Driver, FailOpen
 from pager.server.journal import Journal
 from pager.server.learning import Learner, command, may_learn, recall
@@ -33,8 +34,9 @@ Showing = Callable[[Store], Dashboard]
 log = logging.getLogger("ctxpager")
 
 
-def build(settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None) -> App:
+def build(settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None) -> Door:
     """The application that these settings describe, with a dashboard if there is one for its log."""
+    expect_closed(settings)
     store = _open(settings)
     shown = dashboard(store) if dashboard is not None and store is not None else None
     pager, fail_open, metrics = _pager(settings), FailOpen(), Metrics()
@@ -63,7 +65,7 @@ def build(settings: Settings, env: Mapping[str, str], dashboard: Showing | None 
                 await asyncio.to_thread(store.close)
 
     spoken = [dialects.load(name) for name in dialects.names()]
-    return App(driver, spoken, upstream, journal, start, stop, metrics, shown)
+    return Door(App(driver, spoken, upstream, journal, start, stop, metrics, shown), settings, tenants.keys())
 
 
 def _pager(settings: Settings) -> Pager | None:

@@ -9,6 +9,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from pager.config import Upstream as UpstreamSettings
+from pager.identity import CREDENTIALS
 
 HOP = frozenset(
     {
@@ -27,7 +28,6 @@ HOP = frozenset(
     }
 )
 OWN = b"x-pager-"  # headers of ours, never sent on
-CREDENTIALS = frozenset({"authorization", "x-api-key"})
 # What providers serve below their base URL. Anything else (HEAD /api/hello) is meant for the host itself.
 RESOURCES = frozenset(
     {

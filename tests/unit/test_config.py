@@ -23,6 +23,9 @@ OVERRIDE = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_na
 VALUES = {
     "host": TEXT,
     "port": st.integers(0, 65535),
+    "allow_open_bind": st.booleans(),
+    "allowed_hosts": st.lists(st.from_regex(r"[A-Za-z0-9.-]{1,20}", fullmatch=True)),
+    "allowed_origins": st.lists(st.from_regex(r"[a-z+]{1,9}://[A-Za-z0-9.:-]{0,20}", fullmatch=True)),
     "data_dir": st.from_regex(r"(~/)?[a-z0-9 /]{0,9}[a-z]", fullmatch=True),
     "store": TEXT,
     "policy": TEXT,
@@ -53,7 +56,6 @@ VALUES = {
     "tools.defer_above": st.integers(0, 10**9),
     "experiment.arms": st.dictionaries(TEXT, SECONDS, max_size=3),
     "dashboard.show": st.sampled_from(["loopback", "always", "off"]),
-    "dashboard.hosts": st.lists(st.from_regex(r"[A-Za-z0-9.-]{1,20}", fullmatch=True)),
     "models": st.dictionaries(TEXT, st.dictionaries(st.text(), OVERRIDE | st.lists(OVERRIDE, max_size=3), max_size=3)),
 }
 KINDS = ("file", "environment", "flag")
@@ -62,6 +64,9 @@ SOME_SETTINGS = st.fixed_dictionaries({}, optional=VALUES)
 OTHER_TEXT = {
     "host": "0.0.0.0",
     "port": "9000",
+    "allow_open_bind": "true",
+    "allowed_hosts": '["proxy.example"]',
+    "allowed_origins": '["http://localhost:3000"]',
     "data_dir": "elsewhere",
     "store": "memory",
     "policy": "my/own.py:Policy",
@@ -90,7 +95,6 @@ OTHER_TEXT = {
     "tools.defer_above": "5000",
     "experiment.arms": "{ cost_aware = 0.9, keep_all = 0.1 }",
     "dashboard.show": "always",
-    "dashboard.hosts": '["proxy.example"]',
     "models": '{ "a/b.c" = { window = 10 } }',
 }
 
@@ -263,6 +267,9 @@ def test_settings_are_frozen(tmp_path):
 WRONG = {
     "host": ["''", "1"],
     "port": ['"abc"', "-1", "65536", "1.0", "true", '"8787"', "[]"],
+    "allow_open_bind": ["1", "'yes'"],
+    "allowed_hosts": ["'h'", "[1]", "['a b']", "['']", "['h:1']"],
+    "allowed_origins": ["'http://h'", "[1]", "['*']", "['http://*']", "['null']", "['http://h/path']", "['h:1']"],
     "data_dir": ["''", "' '", "3", '"a\\u0000b"'],
     "store": ["''", "1"],
     "policy": ["''", "1"],
@@ -305,7 +312,6 @@ WRONG = {
         "{ '' = 1 }",
     ],
     "dashboard.show": ["true", "1", "'on'"],
-    "dashboard.hosts": ["'h'", "[1]", "['a b']", "['']", "['h:1']"],
     "models": ["1", "{ m = 1 }"],
 }
 PRIVATE = {

@@ -590,8 +590,7 @@ def test_questions_are_answered(dashboard, played):
     ],
 )
 def test_only_browsers_that_were_led_here_by_our_own_name_get_anything(played, host, own, ours):
-    shown = {"show": "always", "hosts": ("proxy.example",)}
-    settings = Settings(host=own, store="memory", dashboard=shown)
+    settings = Settings(host=own, store="memory", dashboard={"show": "always"}, allowed_hosts=("proxy.example",))
     dashboard = Dashboard(played.store, settings)
     for path in ("/", "/ui/api/sessions"):
         assert get(dashboard, path, host=host)[0] == (200 if ours else 403)

@@ -55,6 +55,21 @@ def test_the_account_header_stands_above_the_credential():
     assert tenant_of({"chatgpt-account-id": "acme"}, **OPEN) == "chatgpt-account-id:acme"
 
 
+def test_beyond_loopback_an_account_header_proves_nothing():
+    away = OPEN | {"loopback": False}
+    victim = {"authorization": "Bearer one", "chatgpt-account-id": "acme"}
+    thief = {"authorization": "Bearer two", "chatgpt-account-id": "acme"}
+    assert tenant_of(victim, **away) != tenant_of(thief, **away)
+    assert tenant_of(victim, **away) == tenant_of({"authorization": "Bearer one"}, **away)
+
+
+def test_beyond_loopback_all_credentials_of_a_client_count():
+    away = OPEN | {"loopback": False}
+    shown = [{}, {"api-key": "one"}, {"api-key": "two"}, {"x-goog-api-key": "three"}]
+    both = [{"authorization": "Bearer none", **headers} for headers in shown]
+    assert len({tenant_of(headers, **away) for headers in [*shown, *both]}) == 8
+
+
 def test_a_proxy_with_keys_knows_only_their_tenants():
     keyed = OPEN | {"keys": {"pk-a": "team-a"}}
     assert tenant_of({"authorization": "Bearer pk-a"}, **keyed) == "team-a"

@@ -83,7 +83,7 @@ def test_a_browser_that_was_led_here_by_another_name_gets_nothing(shown):
     assert fetch(shown.root, "/ui/api/sessions", sec_fetch_site="cross-site")[0] == 403
 
 
-@pytest.mark.parametrize("flags", [("--dashboard-show", "off"), ("--host", "0.0.0.0")])
+@pytest.mark.parametrize("flags", [("--dashboard-show", "off"), ("--host", "0.0.0.0", "--allow-open-bind")])
 def test_where_it_is_not_shown_its_paths_go_upstream(scripted, start_proxy, flags):
     with start_proxy(*flags) as proxy:
         fetch(proxy.root, "/")
@@ -93,8 +93,8 @@ def test_where_it_is_not_shown_its_paths_go_upstream(scripted, start_proxy, flag
 
 def test_on_any_address_it_is_shown_only_if_that_is_said_and_without_what_pages_hold(scripted, start_proxy):
     scripted.play(Script([Say("fine")], repeat=True))
-    flags = ("--host", "0.0.0.0", "--dashboard-show", "always", "--dashboard-hosts", '["proxy.example"]')
-    with start_proxy(*flags) as proxy:
+    flags = ("--host", "0.0.0.0", "--dashboard-show", "always", "--allowed-hosts", '["proxy.example"]')
+    with start_proxy(*flags, "--allow-open-bind") as proxy:
         assert fetch(proxy.root, "/", host="proxy.example:8787")[0] == 200
         assert fetch(proxy.root, "/", host="evil.example")[0] == 403
         ask(proxy.root)

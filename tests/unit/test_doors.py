@@ -1,0 +1,144 @@
+"""The door: on which addresses the proxy listens, and which requests it lets through."""
+
+import pytest
+
+from pager import cli
+from pager.errors import ConfigError
+from pager.hosts import is_loopback, is_ours
+from pager.server.doors import Door, expect_closed
+from pager.settings import Settings
+
+OWN_KEYS = {"identity": {"keys": {"team": "TEAM_KEY"}}}
+OWN_CREDENTIAL = {"upstream": {"api_key_env": "PROVIDER_KEY"}}
+KEYS = {"pk-team": "team"}
+
+
+def door(keys=(), **settings):
+    return Door(None, Settings(**settings), keys)
+
+
+def refused(own, path="/v1/chat/completions", method="POST", **headers):
+    """The status with which a request is refused; None if it is let through."""
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    found = own.refusal({"type": "http", "method": method, "path": path, "headers": named})
+    return found and found.status
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.9", "box.example"])
+def test_an_address_that_others_reach_needs_keys_or_force(host):
+    with pytest.raises(ConfigError, match=r"^host: .*no keys.*--allow-open-bind") as told:
+        expect_closed(Settings(host=host))
+    assert "\n" not in str(told.value)
+    expect_closed(Settings(host=host, allow_open_bind=True))
+    expect_closed(Settings(host=host, **OWN_KEYS, **OWN_CREDENTIAL))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.9", "box.example"])
+def test_with_a_credential_of_its_own_but_no_keys_no_force_helps(host):
+    with pytest.raises(ConfigError, match="everybody could spend the key") as told:
+        expect_closed(Settings(host=host, allow_open_bind=True, **OWN_CREDENTIAL))
+    assert "--allow-open-bind" not in str(told.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_on_this_machine_alone_no_keys_are_needed(host):
+    assert is_loopback(host)
+    expect_closed(Settings(host=host, **OWN_CREDENTIAL))
+
+
+@pytest.mark.usefixtures("at_home")
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--host", "0.0.0.0"], "--allow-open-bind"),
+        (["--host", "0.0.0.0", "--allow-open-bind", "--upstream-api-key-env", "HOME"], "everybody could spend"),
+    ],
+)
+def test_the_command_ends_with_one_line_and_makes_no_log(flags, said, tmp_path, capsys):
+    assert cli.main(["serve", "--data-dir", str(tmp_path / "data"), *flags]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("ctxpager: settings from")]
+    assert said in line
+    assert not (tmp_path / "data").exists()
+
+
+HOSTS = [
+    ("127.0.0.1:8787", True),
+    ("localhost:8787", True),
+    ("LOCALHOST.", True),
+    ("api.localhost:80", True),
+    ("[::1]:8787", True),
+    ("[::1]", True),
+    ("10.0.0.7", True),
+    ("host.docker.internal:8787", True),
+    ("proxy.example:8787", True),
+    ("evil.example:8787", False),
+    ("127.0.0.1.evil.example", False),
+    ("localhost.evil.example", False),
+    ("notlocalhost", False),
+    ("0x7f000001.example", False),
+    ("", False),
+    ("127.0.0.1:evil", False),
+]
+
+
+@pytest.mark.parametrize(("host", "ours"), HOSTS)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models", "/healthz", "/metrics", "/", "/anything"])
+def test_on_this_machine_a_request_by_a_strangers_name_is_refused_on_every_route(host, ours, path):
+    assert is_ours(host, {"proxy.example"}) is ours
+    own = door(allowed_hosts=["proxy.example"])
+    assert refused(own, path, host=host) == (None if ours else 403)
+    assert refused(own, path, method="GET", host=host) == (None if ours else 403)
+
+
+def test_a_program_that_names_no_host_is_let_through():
+    assert refused(door()) is None
+
+
+@pytest.mark.parametrize(
+    ("origin", "welcome"),
+    [
+        ("http://127.0.0.1:8787", True),
+        ("http://localhost:3000", True),
+        ("HTTP://LocalHost:3000", True),
+        ("app://mine", True),
+        ("http://localhost:3001", False),
+        ("http://127.0.0.1", False),
+        ("https://evil.example", False),
+        ("http://evil.example/127.0.0.1:8787", False),
+        ("null", False),
+        ("", False),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/files", "/healthz", "/", "/ui/api/sessions"])
+@pytest.mark.parametrize("method", ["POST", "GET", "OPTIONS"])
+def test_a_page_may_ask_only_if_it_is_ours_or_allowed(origin, welcome, path, method):
+    own = door(allowed_origins=["http://localhost:3000", "app://mine"])
+    assert refused(own, path, method, host="127.0.0.1:8787", origin=origin) == (None if welcome else 403)
+
+
+def test_a_page_that_hides_its_origin_is_known_by_what_the_browser_says():
+    for site in ("cross-site", "same-site"):
+        assert refused(door(), "/v1/models", "GET", sec_fetch_site=site) == 403
+        assert refused(door(), "/", "GET", sec_fetch_site=site) is None
+        allowed = door(allowed_origins=["http://a.example"])
+        assert refused(allowed, sec_fetch_site=site, origin="http://a.example") is None
+    assert refused(door(), sec_fetch_site="same-origin") is None
+    assert refused(door(), sec_fetch_mode="cors") is None  # what Node sends
+
+
+def test_beyond_this_machine_insights_need_a_key():
+    own = door(KEYS, host="0.0.0.0")
+    for path in ("/healthz", "/metrics"):
+        assert refused(own, path, "GET") == 401
+        assert refused(own, path, "GET", authorization="Bearer other") == 401
+        assert refused(own, path, "GET", authorization="Bearer pk-team") is None
+        assert refused(own, path, "GET", x_api_key="pk-team") is None
+        assert refused(door(host="0.0.0.0"), path, "GET") == 401
+        assert refused(door(host="0.0.0.0"), path, "GET", authorization="Bearer ") == 401
+        assert refused(door(KEYS), path, "GET") is None
+
+
+def test_beyond_this_machine_any_name_will_do_where_a_key_is_asked_for():
+    assert refused(door(KEYS, host="0.0.0.0"), host="proxy.example") is None
+    assert refused(door(host="0.0.0.0"), host="proxy.example") == 403
+    assert refused(door(host="0.0.0.0", allowed_hosts=["proxy.example"]), host="proxy.example:80") is None
