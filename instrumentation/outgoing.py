@@ -13,6 +13,7 @@ from pager import sessions
 from pager.dialect import Dialect
 from pager.errors import StoreCorrupt
 from pager.events import AnswerFinished, CallReceived
+from pager.exchange import LONGEST
 from pager.model import Request
 from pager.render import Outgoing, marked, render
 from pager.splice import Carrier
@@ -51,7 +52,8 @@ def outgoing(log: Sequence[Stored], where: Where, fetch: Fetch, load_dialect: Ca
     for leg in table.legs_now()[: answer.legs]:
         if not leg.mixed:
             first = first.followed_by(dialect.appended(leg))
-            bodies.append(first.body())
+            is_last = len(bodies) == LONGEST
+            bodies.append((first.without_calls(dialect) if is_last else first).body())
     return bodies
 
 

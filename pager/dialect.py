@@ -59,6 +59,9 @@ class Dialect(Protocol):
         Wire formats whose providers cache by themselves have no marks.
         """
 
+    def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
+        """The edit of the body by which the model may call no tool; for a request that can carry one of ours."""
+
     def offers(self, request: Request) -> Listed | None:
         """The tools that the request offers; None where there are none that could be sent shorter."""
 

@@ -1,7 +1,10 @@
 """What happens when a leg of a call has ended with calls that are held back: how they are answered, and what follows.
 
-The stream itself is spliced by the wire format (``pager.splice``); here is what all formats have in common. At most so
-many rounds are gone through for one answer; the last reply tells the model so.
+The stream itself is spliced by the wire format (``pager.splice``); here is what all formats have in common.
+
+An answer has a few rounds of questions. The last reply says that it may go on with its own tools and ask again later. A
+model that asks once more is answered once more, and then goes into its very last leg, in which it can call nothing:
+an answer that ended with a question which the client never sees would look like the end of its task.
 """
 
 from collections.abc import Callable
@@ -14,14 +17,17 @@ from pager.splice import Held, HeldCall
 ROUNDS = 4
 """Legs of one call in which pages may be asked for."""
 
-LAST = "\n(This was the last page_in for this answer: go on with what you have.)"
-NO_MORE = "No more pages can be had for this answer. Write the answer now, with what you have."
+LAST = (
+    "\n(This was the last page_in for now. Go on with your other tools, or answer; after the next tool result or "
+    "message you can ask for more.)"
+)
+ANSWER_NOW = "\n(No tool can be called right now. Write what you have found, and what you will do next.)"
 NO_ROOM = "There is no room left beside the pages above. Ask for this one in another call, or for a part of it."
 SMALLEST_REPLY = 4_000
 """Characters of pages that the model gets in any case, however full its window is."""
 
-REMINDERS = 2
-"""Further legs in which the model is only told that there is no more."""
+LONGEST = ROUNDS + 1
+"""Hidden legs of one call at most; in the leg after them, the very last one, nothing can be called."""
 
 
 class Next(Enum):
@@ -54,7 +60,7 @@ class Replies(NamedTuple):
 
 def follows(held: Held, rounds: int) -> Next:
     """What follows a leg, with so many rounds behind it."""
-    if not held.calls or not held.whole or rounds >= ROUNDS + REMINDERS:
+    if not held.calls or not held.whole or rounds >= LONGEST:
         return Next.FINISH
     return Next.LATER if held.mixed else Next.RESEND
 
@@ -82,12 +88,13 @@ def reply(
             texts.append(text)
             refused.append((cause, call.name))
             continue
-        if rounds > ROUNDS or limit <= 0:
-            texts.append(NO_MORE if rounds > ROUNDS else NO_ROOM)
+        closing = ANSWER_NOW if rounds >= LONGEST else LAST if rounds == ROUNDS else ""
+        if limit <= 0:
+            texts.append(NO_ROOM + closing)
             continue
         given = page_in.answer(call.arguments, resolve, limit=limit)
         limit -= len(given.text)
-        texts.append(given.text + LAST if rounds == ROUNDS else given.text)
+        texts.append(given.text + closing)
         pages += given.pages
         unknown += given.unknown
     return Replies(

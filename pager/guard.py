@@ -3,7 +3,8 @@
 Two kinds are: a call that writes a handle where content belongs, and a call of a tool that was sent short whose
 arguments do not fit the whole schema. The latter is told what is wrong, with the tool in full, at most so many times;
 then it goes to the client as it is, which sees to it as it always has. Arguments that are no JSON go there at once:
-they may have been cut off.
+they may have been cut off. After the last round of questions nothing is held back: a tool that fails on a handle tells
+the model more than an answer without an end.
 """
 
 import orjson
@@ -33,10 +34,12 @@ class Guard:
 
     def watches(self, name: str) -> bool:
         """Whether a call of this tool must be complete before it is known if the client may see it."""
-        return bool(self._table.shown) or self._short(name) is not None
+        return self.rounds < ROUNDS and (bool(self._table.shown) or self._short(name) is not None)
 
     def holds(self, name: str, arguments: str) -> bool:
         """Whether a call is held back."""
+        if self.rounds >= ROUNDS:
+            return False
         return self.imitates(arguments) or bool(self._errors(name, arguments))
 
     def refusal(self, call: HeldCall, tool: str) -> Refusal:
@@ -64,7 +67,7 @@ class Guard:
 
     def _short(self, name: str) -> Sent | None:
         """How a tool was sent whose calls are checked; None for one that was sent whole, or as often as it may be."""
-        spent = self.corrections >= CORRECTIONS or self.rounds >= ROUNDS
+        spent = self.corrections >= CORRECTIONS
         return None if spent or self.tools is None else self.tools.shortened.get(name)
 
 

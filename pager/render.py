@@ -27,12 +27,14 @@ class Outgoing:
     """A request as it goes upstream: the client's, with edits; ``more`` items follow those of the client.
 
     ``tools`` says in which forms the client's tools are sent, where that was decided of those that it offers.
+    ``choice`` is the edit that forbids calls, in the very last leg of an answer.
     """
 
     request: Request
     edits: tuple[Edit, ...] = ()
     more: tuple[bytes, ...] = ()
     tools: Toolset | None = None
+    choice: Edit | None = None
 
     @property
     def changed(self) -> bool:
@@ -49,14 +51,15 @@ class Outgoing:
     def body(self) -> bytes:
         """The bytes that go out."""
         request = self.request
+        edits = self.edits if self.choice is None else (*self.edits, self.choice)
         if not self.more:
-            return spliced(request.body, self.edits)
+            return spliced(request.body, edits)
         end = request.starts[-1] + len(request.items[-1])
         between = request.separator or b","
         added = b"".join(between + item for item in self.more)
         # An edit of the last item ends where what is added begins; added must come behind it.
-        last = [edit for edit in self.edits if edit[0].end == end]
-        others = [edit for edit in self.edits if edit[0].end != end]
+        last = [edit for edit in edits if edit[0].end == end]
+        others = [edit for edit in edits if edit[0].end != end]
         span, new = last[0] if last else (Span(end, end), b"")
         return spliced(request.body, [*others, (span, new + added)])
 
@@ -71,6 +74,10 @@ class Outgoing:
     def followed_by(self, items: Sequence[bytes]) -> "Outgoing":
         """The same request with these items behind all others."""
         return replace(self, more=(*self.more, *items))
+
+    def without_calls(self, dialect: Dialect) -> "Outgoing":
+        """The same request, in answer to which nothing can be called."""
+        return replace(self, choice=dialect.forbid_calls(self.request))
 
 
 def render(dialect: Dialect, request: Request, table: Table, carrier: Carrier | None, *, marks: bool) -> Outgoing:

@@ -59,6 +59,12 @@ class Setback:
     passing: bool = True
     wait: float | None = None
 
+    @property
+    def words(self) -> str:
+        """The error, with the time to wait also where the provider named that only in a header."""
+        named = self.wait is None or "try again in" in self.error.lower()
+        return self.error if named else f"{self.error} Please try again in {self.wait:g}s."
+
 
 class Retries:
     """The retries of one answer; ``draw`` gives a number from 0 to 1 by chance."""

@@ -304,6 +304,14 @@ def openai_error(status: int, message: str) -> bytes:
     return orjson.dumps({"error": error_body(message, type=kind, param=None, code=_OPENAI_CODES.get(status))})
 
 
+def member_edit(request: Request, name: str, value: bytes) -> tuple[Span, bytes]:
+    """The edit that gives a member of the body this value, whether the body has the member or not."""
+    if name in request.members:
+        return request.members[name], value
+    end = request.members[request.items_key].end
+    return Span(end, end), b',"%b":%b' % (name.encode(), value)
+
+
 class Draft(Protocol):
     """An answer in the making."""
 

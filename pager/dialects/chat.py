@@ -18,6 +18,7 @@ from pager.dialects._common import (
     error_text,
     exactly,
     loads,
+    member_edit,
     message,
     number,
     openai_error,
@@ -94,6 +95,10 @@ class Dialect:
     def mark_head(self, request: Request) -> tuple[Span, bytes] | None:  # noqa: ARG002 - as above
         """What stands before the messages can carry no mark."""
         return None
+
+    def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
+        """The edit of the body by which the model may call no tool."""
+        return member_edit(request, "tool_choice", b'"none"')
 
     def offers(self, request: Request) -> Listed | None:
         """The tools that the request offers; None where there are none that could be sent shorter."""

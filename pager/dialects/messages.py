@@ -17,6 +17,7 @@ from pager.dialects._common import (
     error_text,
     exactly,
     loads,
+    member_edit,
     message,
     number,
     part_block,
@@ -111,6 +112,10 @@ class Dialect:
     def mark_head(self, request: Request) -> tuple[Span, bytes] | None:
         """The edit of the body that marks the end of the system prompt or the tools."""
         return mark_head(request)
+
+    def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
+        """The edit of the body by which the model may call no tool."""
+        return member_edit(request, "tool_choice", b'{"type":"none"}')
 
     def offers(self, request: Request) -> Listed | None:
         """The tools that the request offers; None where there are none that could be sent shorter."""

@@ -16,6 +16,7 @@ from pager.dialects._common import (
     exactly,
     is_empty,
     loads,
+    member_edit,
     message,
     number,
     openai_error,
@@ -106,6 +107,10 @@ class Dialect:
     def mark_head(self, request: Request) -> None:  # noqa: ARG002
         """Nothing before the items carries one either."""
         return
+
+    def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
+        """The edit of the body by which the model may call no tool."""
+        return member_edit(request, "tool_choice", b'"none"')
 
     def offers(self, request: Request) -> Listed | None:
         """The tools that the request offers; None where there are none that could be sent shorter."""

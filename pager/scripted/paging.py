@@ -13,7 +13,8 @@ PARAMETER = "pages"
 def asking(answer: PageIn, request: Mapping[str, Any]) -> Say | None:
     """What the model says to get pages back; None where it can't ask or there is nothing to ask for."""
     name, found = getter(request), handles(request)
-    if name is None or not found:
+    forbidden = request.get("tool_choice") in ("none", {"type": "none"}) and not answer.stubborn
+    if name is None or not found or forbidden:
         return None
     # Pages that were asked for before are asked for again only if there are no others.
     left = [handle for handle in found if handle not in handles(request, name)] or found

@@ -168,7 +168,9 @@ class Legs:
         headers = passed_on(scope["headers"], also=own)
         if self._splice is not None:
             headers.append((b"accept-encoding", b"identity"))
-        body = self._own if self._unmodified else self._outgoing.body()
+        very_last = self.rounds >= rules.LONGEST
+        outgoing = self._outgoing.without_calls(self._dialect) if very_last else self._outgoing
+        body = self._own if self._unmodified else outgoing.body()
         exchange.going_out(len(body))
         return upstream.send(scope["method"], url, headers, body, self._dialect.name)
 
@@ -199,7 +201,7 @@ class Legs:
             await self._bypassed("refused_both", self._refusal)
         exchange.take(body)
         if self._client.started and self._splice is not None:
-            await self._client.send(self._splice.fail(response.status, _told(setback)))
+            await self._client.send(self._splice.fail(response.status, setback.words))
             self._client.torn = not self._dialect.ends_on_error
         else:
             await self._client.start(exchange, response, back(response))
@@ -214,17 +216,9 @@ class Legs:
         self._tries += 1
         wait = self._retries.delay(setback, perf_counter())
         spot = self.entry.placement
-        failed = LegFailed(
-            branch=spot.branch.number,
-            call=spot.call,
-            attempt=spot.attempt,
-            leg=self.rounds + 1,
-            tries=self._tries,
-            phase=setback.phase,
-            error=setback.error[:LONGEST_ERROR],
-            status=setback.status,
-            wait=wait,
-        )
+        where = (spot.branch.number, spot.call, spot.attempt, self.rounds + 1, self._tries)
+        error = setback.error[:LONGEST_ERROR]
+        failed = LegFailed(*where, phase=setback.phase, error=error, status=setback.status, wait=wait)
         await self._wiring.journal.note(self.entry, self._wiring.now(), [failed], {})
         if wait is None:
             return False
@@ -322,11 +316,21 @@ class Legs:
         if what is Next.RESEND:
             splice.go_on()
             return True
+        if held.calls and held.whole and not held.mixed and not held.shown and not self._fell_back:
+            return await self._ask_anew(splice)
         end = splice.finish()
         if not self._client.started:
             await self._client.start(exchange, response, with_length(back(response), len(end)))
         await self._client.send(end)
         return False
+
+    async def _ask_anew(self, splice: Splice) -> bool:
+        """The model calls what it can't call and says nothing else: let it answer the client's own request."""
+        splice.go_on()
+        self._unmodified = self._fell_back = True
+        self._guard.tools = None
+        await self._bypassed("kept_asking", f"page_in was called {self.rounds + 1} times for one answer")
+        return True
 
     async def _answer(self, exchange: Exchange, splice: Splice, held: Held, begun: float) -> None:
         """Answer what the model asked for, keep the leg in the prompt, and log it before anything goes on."""
@@ -438,10 +442,3 @@ class Legs:
         if self._splice is None and paged.carrier is not None:
             self._splice = self._dialect.splice(paged.table.tool, self._guard, paged.tools)
         return True
-
-
-def _told(setback: Setback) -> str:
-    """An error in its own words, with the time to wait where the provider named it only in a header."""
-    words = setback.error
-    named = setback.wait is None or "try again in" in words.lower()
-    return words if named else f"{words} Please try again in {setback.wait:g}s."

@@ -44,6 +44,7 @@ REASONS = frozenset(
         "page_table",
         "refused",
         "refused_both",
+        "kept_asking",
     }
 )
 PHASES = frozenset({"status", "connect", "stream", "client", "proxy"})

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pager.exchange import LAST, REMINDERS, ROUNDS, Next, Refusal, Replies, follows, reply
+from pager.exchange import ANSWER_NOW, LAST, LONGEST, ROUNDS, Next, Refusal, Replies, follows, reply
 from pager.splice import Held, HeldCall
 
 A, B = "pg_aaaaaaaaaaaaaaaa", "pg_bbbbbbbbbbbbbbbb"
@@ -29,9 +29,9 @@ def answered(*calls, limit=100_000, rounds=1):
         (Held(), 0, Next.FINISH),
         (Held((asked(A),)), 0, Next.RESEND),
         (Held((asked(A),)), ROUNDS - 1, Next.RESEND),
-        (Held((asked(A),)), ROUNDS + REMINDERS, Next.FINISH),
+        (Held((asked(A),)), LONGEST, Next.FINISH),
         (Held((asked(A),), mixed=True), 0, Next.LATER),
-        (Held((asked(A),), mixed=True), ROUNDS + REMINDERS, Next.FINISH),
+        (Held((asked(A),), mixed=True), LONGEST, Next.FINISH),
         (Held((asked(A),), whole=False), 0, Next.FINISH),
         (Held((asked(A),), mixed=True, whole=False), 0, Next.FINISH),
     ],
@@ -61,6 +61,13 @@ def test_a_handle_counts_once_however_often_it_is_asked_for():
 def test_the_last_answers_tell_the_model_to_go_on():
     told = answered(asked(A), asked(call_id="h2"), rounds=ROUNDS)
     assert all(text.endswith(LAST) for text in told.texts)
+    assert "ask for more" in LAST
+
+
+def test_a_model_that_asks_once_more_gets_its_pages_and_is_told_to_answer():
+    told = answered(asked(A), rounds=LONGEST)
+    assert told.texts == (f"=== {A}, all 2 lines ===\none\ntwo\n{ANSWER_NOW}",)
+    assert told.pages == (A,)
 
 
 def test_the_limit_holds_for_all_answers_together():

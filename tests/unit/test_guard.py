@@ -130,6 +130,17 @@ def test_a_call_is_not_held_where_no_leg_could_follow():
     watching = guard()
     watching.rounds = ROUNDS
     assert not holds(watching, call())
+    assert not watching.watches("find_things")
+
+
+def test_after_the_last_round_a_call_with_a_stub_goes_to_the_client():
+    watching = guard(evicted=True)
+    named = call("bash", command=f"cat {PAGE}")
+    watching.rounds = ROUNDS - 1
+    assert holds(watching, named)
+    watching.rounds = ROUNDS
+    assert not holds(watching, named)
+    assert not watching.watches("bash")
 
 
 def test_a_stub_is_explained_with_the_tool_that_brings_it_back():

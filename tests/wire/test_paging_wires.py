@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pager.events import AnswerFinished, BranchOpened, LegFinished, Repacked, ToolCalled
-from pager.exchange import REMINDERS, ROUNDS
+from pager.events import AnswerFinished, BranchOpened, Bypassed, LegFinished, Repacked, ToolCalled
+from pager.exchange import LONGEST, ROUNDS
 from pager.page_in import NAME
 from pager.scripted import Call, PageIn, Say
 from pager.scripted.prompt import size, tokens
@@ -110,19 +110,42 @@ def test_a_slice_of_a_page_comes_back(stage, wire, stream):
     assert stage.page("src/part2.py").splitlines()[20] not in answers[1]
 
 
-def test_four_rounds_are_the_most(stage, wire, stream):
-    stage.play(PageIn(DONE, times=9, text="Once more."), stage.look(5), DONE)
+NO_CALLS = {"chat": "none", "messages": {"type": "none"}, "responses": "none"}
+
+
+def test_a_model_that_asks_and_asks_is_answered_and_then_writes_its_answer(stage, wire, stream):
+    """Four times it may ask; the fifth time it is told to answer, and then it can call nothing."""
+    stage.play(PageIn(DONE, times=9, text="Once more. "), stage.look(5), DONE)
     agent = stage.agent(wire, stream=stream).opened()
     turn = agent.ask()
-    assert ROUNDS < len(agent.legs[-1]) <= ROUNDS + 3  # the model may be reminded once or twice
-    assert not turn.calls
+    assert (turn.text, turn.calls) == ("Once more. " * LONGEST + DONE.text, ())
     assert turn.finish == {"chat": "stop", "messages": "end_turn", "responses": "completed"}[wire]
-    assert turn.text == "Once more." * len(agent.legs[-1])
+    assert [sent.get("tool_choice") for sent in agent.sent] == [None] * LONGEST + [NO_CALLS[wire]]
     told = [text for text in _texts(agent.sent[-1]) if text.startswith("=== ")]
-    assert ["last page_in" in text for text in told] == [False] * 3 + [True]
+    assert ["you can ask for more" in text for text in told] == [False] * 3 + [True, False]
+    assert ["No tool can be called" in text for text in told] == [False] * 4 + [True]
     agent.user("Go on.")
-    assert len(agent.run()) == 1  # the script still holds the pages back
+    assert [name for _, name, _ in agent.ask().calls] == ["look"]
+    assert "tool_choice" not in agent.sent[0]
     assert "Once more." in prompt(agent.legs[-1][0])
+
+
+def test_a_model_goes_on_with_its_own_tools_after_the_last_round(stage, wire, stream):
+    stage.play(PageIn(Say("Now I look.", [AHEAD]), times=ROUNDS), DONE)
+    agent = stage.agent(wire, stream=stream).opened()
+    assert [arguments for _, _, arguments in agent.ask().calls] == [AHEAD.arguments]
+    assert [sent.get("tool_choice") for sent in agent.sent] == [None] * (ROUNDS + 1)
+    agent.answer()
+    assert agent.run()[-1].text == DONE.text
+
+
+@pytest.mark.parametrize("choice", ["auto", None])
+def test_a_choice_that_the_client_names_is_exchanged_in_the_very_last_leg_only(stage, wire, choice):
+    named = {"type": choice} if wire == "messages" and choice else choice
+    stage.play(PageIn(DONE, times=9))
+    agent = stage.agent(wire, stream=False).opened()
+    agent.ask(**({"tool_choice": named} if choice else {}))
+    assert [sent.get("tool_choice") for sent in agent.sent] == [named] * LONGEST + [NO_CALLS[wire]]
 
 
 def test_real_calls_are_shown_also_after_the_last_round(stage, wire, stream):
@@ -134,12 +157,20 @@ def test_real_calls_are_shown_also_after_the_last_round(stage, wire, stream):
     assert agent.run()[-1].text == DONE.text
 
 
-def test_an_answer_ends_cleanly_where_the_model_only_asks(stage, wire, stream):
-    stage.play(PageIn(times=9))
+def test_a_model_that_can_only_ask_gets_the_clients_own_request(stage, wire, stream):
+    """An answer that ended with nothing would be taken for the end of the task."""
+    stage.lawful = False
+    stage.play(PageIn(stage.look(4), times=9, stubborn=True), PageIn(DONE))
     agent = stage.agent(wire, stream=stream).opened()
     turn = agent.ask()
-    assert (turn.text, turn.calls) == ("", ())
-    assert turn.finish == {"chat": "stop", "messages": "end_turn", "responses": "completed"}[wire]
+    assert [name for _, name, _ in turn.calls] == ["look"]
+    assert turn.finish == {"chat": "tool_calls", "messages": "tool_use", "responses": "completed"}[wire]
+    assert len(agent.legs[-1]) == LONGEST + 2
+    assert agent.legs[-1][-1].body == agent.tee.sent[-1]
+    assert [event.reason for event in stage.log(agent, Bypassed)] == ["kept_asking"]
+    agent.answer()
+    assert agent.run()[-1].text == DONE.text
+    assert len(agent.legs[-1]) == 2  # paging goes on
 
 
 @pytest.mark.parametrize("said", [{"text": "Let me see."}, {"reasoning": "Which was it?"}], ids=["text", "reasoning"])
@@ -237,13 +268,17 @@ def test_a_stub_in_a_real_call_is_answered_inside(stage, wire, stream):
     assert [turn.text for turn in agent.run()] == ["", DONE.text]
 
 
-def test_a_stub_never_reaches_a_tool_however_often_it_is_written(stage, wire, stream):
+def test_a_call_with_a_stub_is_held_four_times_and_then_let_through(stage, wire, stream):
+    """Its tool says what is wrong with it; an answer that ended with nothing would end the task."""
+    stage.traces = True
     handle = handle_of(stage.page("src/part2.py").encode())
     imitation = Say(calls=[Call("write", {"path": "copy.py", "text": f"[{handle}: read src/part2.py]"})])
-    stage.play(*[imitation] * (ROUNDS + REMINDERS + 1), DONE)
+    stage.play(*[imitation] * (ROUNDS + 1), DONE)
     agent = stage.agent(wire, stream=stream).opened()
-    assert not agent.ask().calls
-    assert [event.imitated for event in stage.log(agent, LegFinished)] == [1] * (ROUNDS + REMINDERS)
+    assert [arguments["path"] for _, _, arguments in agent.ask().calls] == ["copy.py"]
+    assert [event.imitated for event in stage.log(agent, LegFinished)] == [1] * ROUNDS
+    agent.answer()
+    assert agent.run()[-1].text == DONE.text
 
 
 def test_a_handle_that_nobody_was_shown_is_the_clients_own(stage, wire, stream):
