@@ -4,6 +4,7 @@
     ├── NotUnderstood           a body or stream that a dialect can't read: it is passed on unread
     ├── BadRequest              the client's fault; answered in the client's dialect
     │   ├── BodyTooLarge        413
+    │   ├── BodyTooSlow         408: the body made no progress; the connection is closed
     │   └── NotAllowed          401: the proxy has keys of its own and the client showed none of them
     ├── ConfigError             a setting is wrong: says which file, which key, what is allowed
     ├── PolicyError             a policy can't be found or breaks its contract
@@ -33,6 +34,12 @@ class BodyTooLarge(BadRequest):
     """The request body is larger than the configured limit."""
 
     status = 413
+
+
+class BodyTooSlow(BadRequest):
+    """The request body made no progress for too long."""
+
+    status = 408
 
 
 class NotAllowed(BadRequest):

@@ -275,6 +275,36 @@ class Dashboard(_Part):
         return self.show == "always" or (self.show == "loopback" and is_loopback(host))
 
 
+class Limits(_Part):
+    """What one client, or one answer, may take of the proxy; `max_body_mib` is the limit of request bodies."""
+
+    headers: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more")] = Field(
+        default=200,
+        description="How many headers a request may have. Clients send about 30; each is kept until the call ends.",
+    )
+    head_kib: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more")] = Field(
+        default=64,
+        description="The largest head of a request (its first line and headers), in KiB. 64 is what providers' own "
+        "front ends accept at most; a larger one gets a 431.",
+    )
+    head_seconds: Seconds = Field(
+        default=30.0,
+        description="Seconds that the head of a request may take from its first byte, or from the connection's "
+        "beginning. Heads come in one piece; whoever sends one byte a second holds a connection for nothing.",
+    )
+    body_seconds: Seconds = Field(
+        default=60.0,
+        description="Seconds that a request's body may make no progress; over all of it, it must also bring 1 KiB a "
+        "second. Then it gets a 408 and the connection is closed.",
+    )
+    answer_mib: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more")] = Field(
+        default=64,
+        description="How much of an answer is kept for the log, in MiB. The client gets all of any answer; one that is "
+        "larger is logged without the rest, and the log says so. A stream of 128,000 tokens, the most that models "
+        "write today, has about 40.",
+    )
+
+
 class Settings(_Part):
     """Everything that can be set."""
 
@@ -366,6 +396,7 @@ class Settings(_Part):
         description="The largest request body accepted, in MiB after decompression. A coding session reaches about 0.5 "
         "in 30 turns; 64 leaves room for images and bounds what one client can make the proxy hold in memory.",
     )
+    limits: Limits = Field(default_factory=Limits)
     upstream: Upstream = Field(default_factory=Upstream)
     identity: Identity = Field(default_factory=Identity)
     paging: Paging = Field(default_factory=Paging)

@@ -134,7 +134,11 @@ class App:
 
 
 def _wants_websocket(scope: Scope) -> bool:
-    return any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"])
+    """Whether it is a WebSocket's handshake (RFC 6455, section 4.1), and not just a request that would upgrade."""
+    headers = dict(scope["headers"])
+    asked = headers.get(b"upgrade", b"").strip().lower() == b"websocket"
+    asked = asked and b"upgrade" in headers.get(b"connection", b"").lower()
+    return asked and scope["method"] == "GET" and b"sec-websocket-key" in headers
 
 
 async def _json(send: Send, status: int, value: object, headers: list[tuple[bytes, bytes]] | None = None) -> None:

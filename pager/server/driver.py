@@ -18,13 +18,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from pager import identity, sessions, validation
 from pager.dialect import Dialect
-from pager.errors import BadRequest, NotAllowed, NotUnderstood
+from pager.errors import BadRequest, BodyTooLarge, BodyTooSlow, NotAllowed, NotUnderstood
 from pager.events import Bypassed
 from pager.hosts import is_loopback
 from pager.model import Answer, Request
 from pager.page import tokens_of
 from pager.retries import Limits
-from pager.server import bodies
+from pager.server import answers, bodies
 from pager.server.bodies import ClientLeft, Receive
 from pager.server.entries import Entry, Incoming, Outcome, tokens
 from pager.server.estimates import Estimates
@@ -41,7 +41,6 @@ from pager.server.relay import (
     Scope,
     Send,
     Watch,
-    answer_of,
     refuse,
     said,
     streamed,
@@ -50,6 +49,8 @@ from pager.server.upstream import Upstream
 from pager.settings import Settings
 from pager.stubs import HANDLE
 
+UNPACKED_AT_ONCE = 16_384  # bytes of a compressed body; a thread costs more than so little, 16 MB of zeros at most
+READ_AT_ONCE = 1 << 20  # bytes of an answer that are read without leaving the event loop
 WORTH_COUNTING = 0.5  # the share of the window from which on a prompt is counted before it goes out
 _T = TypeVar("_T")
 log = logging.getLogger("ctxpager")
@@ -106,6 +107,7 @@ class Driver:
         self._memory = Memory()
         self._chance = SystemRandom()
         self._limit = settings.max_body_mib * 2**20
+        self._kept = settings.limits.answer_mib * 2**20
         self._loopback = is_loopback(settings.host)
         self._tasks: set[asyncio.Task[Any]] = set()
         self.estimates = Estimates()
@@ -124,7 +126,7 @@ class Driver:
 
     async def call(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """One call on an LLM route."""
-        exchange = Exchange(keep=self._journal is not None)
+        exchange = Exchange(keep=self._kept if self._journal is not None else 0)
         asked = await self._asked(dialect, scope, receive, send)
         if asked is None:
             return
@@ -133,6 +135,7 @@ class Driver:
             memory.passed(len(asked.body))
             entry = await self._or_none(self._receive(dialect, asked, scope["path"]), self._missed)
             await self._exchange(dialect, scope, receive, send, asked.body, entry, exchange)
+            memory.passed(exchange.size)
 
     async def count(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """A question for the tokens of a prompt, passed on as if it were a call: it counts what would be sent."""
@@ -143,20 +146,40 @@ class Driver:
         if body is not asked.body:
             headers = [(name, value) for name, value in scope["headers"] if name != b"content-encoding"]
             scope = {**scope, "headers": headers}
-        await self._relay.attempt(dialect, scope, Watch(receive), send, body, Exchange(keep=False))
+        await self._relay.attempt(dialect, scope, Watch(receive), send, body, Exchange(keep=0))
 
     async def _asked(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> Asked | None:
         """The request, read whole; None if it was refused, or the client left."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             tenant = self._tenant(headers)
-            body = await bodies.read(receive, self._limit)
-            return Asked(tenant, headers, body, *self._decoded(body, headers.get("content-encoding", "")))
+            body = await bodies.read(receive, self._limit, self._settings.limits.body_seconds)
+            plain, unread = await self._decoded(body, headers.get("content-encoding", ""))
         except BadRequest as error:
-            await refuse(send, dialect, error.status, str(error))
+            await refuse(send, dialect, error.status, str(error), close=isinstance(error, BodyTooSlow))
         except ClientLeft:
             pass
+        else:
+            return Asked(tenant, headers, body, plain, unread)
         return None
+
+    async def _decoded(self, body: bytes, encoding: str) -> tuple[bytes, str]:
+        """The body to read, and why it can't be read where it can't; what is sent on are the client's own bytes.
+
+        Raises BodyTooLarge. Whatever else goes wrong, the call goes on.
+        """
+        if not encoding:
+            return body, ""
+        plain = await self._or_none(self._unpacked(body, encoding))
+        if isinstance(plain, BodyTooLarge):
+            raise plain
+        return (plain, "") if isinstance(plain, bytes) else (body, str(plain or "the body could not be decompressed"))
+
+    async def _unpacked(self, body: bytes, encoding: str) -> bytes | BodyTooLarge | NotUnderstood:
+        """The body without its encoding, or why not; in a thread where that may take long."""
+        if len(body) <= UNPACKED_AT_ONCE:
+            return bodies.unpacked(body, encoding, self._limit)
+        return await asyncio.to_thread(bodies.unpacked, body, encoding, self._limit)
 
     async def _as_sent(self, dialect: Dialect, asked: Asked, path: str) -> bytes | None:
         """The prompt of a request as it would go out if it were a call; None where that is as it came."""
@@ -179,11 +202,11 @@ class Driver:
                 return
         has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
         sent = asyncio.Event()
-        body = streamed(receive, sent) if has_body else None
+        body = streamed(receive, sent, self._settings.limits.body_seconds) if has_body else None
         if not has_body:
             sent.set()
         with suppress(ClientLeft):
-            await self._relay.attempt(dialect, scope, Watch(receive, sent), send, body, Exchange(keep=False))
+            await self._relay.attempt(dialect, scope, Watch(receive, sent), send, body, Exchange(keep=0))
 
     async def _exchange(
         self,
@@ -209,7 +232,11 @@ class Driver:
             if legs is None or (legs.failed and not exchange.begun):
                 failure = await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange)
         finally:
-            await self._or_none(self._finish(entry, exchange, counting, failure, legs))
+            finishing = self._finish(entry, exchange, counting, failure, legs)
+            if exchange.size <= READ_AT_ONCE:
+                await self._or_none(finishing)
+            else:  # a task of its own: it takes a while, and is waited for when the proxy is stopped
+                await asyncio.shield(self._task(finishing))
 
     async def _prepare(
         self, entry: Entry, body: bytes, scope: Scope, send: Send, counting: "asyncio.Task[int | None]"
@@ -220,7 +247,7 @@ class Driver:
             return None
         limits = Limits(self._settings.upstream.leg_retries, self._settings.upstream.leg_retry_seconds)
         now = partial(self._now, entry.incoming.headers)
-        wiring = Wiring(self._upstream, journal, pager, now, limits, self._chance.random)
+        wiring = Wiring(self._upstream, journal, pager, now, limits, self._chance.random, self._kept)
         legs = Legs(wiring, entry, paged, body, scope, send)
         room = paged.terms.window - paged.terms.reserve
         if paged.outgoing is not None and tokens_of(paged.outgoing.size) > room * WORTH_COUNTING:
@@ -273,13 +300,17 @@ class Driver:
         failure: Failure | None,
         legs: Legs | None,
     ) -> None:
-        """Log what became of the attempt. Waits for nothing, so that it is done even while the proxy is stopped."""
+        """Log what became of the attempt.
+
+        Waits for nothing but the reading of a large answer, so that it is done even while the proxy is stopped.
+        """
         if self._journal is None:
             return
-        outcome = self._outcome(entry, exchange)
+        read = partial(answers.read, entry.incoming.dialect, exchange, failure)
+        body, answer, failure = read() if exchange.size <= READ_AT_ONCE else await asyncio.to_thread(read)
+        outcome = self._outcome(entry, exchange, body)
         if legs is not None and not legs.failed:
             outcome = replace(outcome, sent=legs.sent, sent_size=legs.sent_size, legs=legs.rounds)
-        answer, failure = _judged(entry.incoming.dialect, exchange, outcome.body, failure)
         exchange.judge(failure)
         if failure is not None:
             self._journal.failure(entry, failure.phase, failure.error, outcome)
@@ -344,10 +375,7 @@ class Driver:
         if self._journal is not None:
             await self._journal.drain()
 
-    def _outcome(self, entry: Entry, exchange: Exchange) -> Outcome:
-        encoding = exchange.header(b"content-encoding")
-        raw = b"".join(exchange.chunks)
-        body = _or_raw(raw, encoding, self._limit) if encoding else raw
+    def _outcome(self, entry: Entry, exchange: Exchange, body: bytes) -> Outcome:
         first = exchange.first_byte or perf_counter()
         return Outcome(
             status=exchange.status,
@@ -355,16 +383,9 @@ class Driver:
             first_byte_ms=(first - exchange.started) * 1000,
             total_ms=(perf_counter() - exchange.started) * 1000,
             at=self._now(entry.incoming.headers),
-            encoding=encoding,
+            encoding=exchange.header(b"content-encoding"),
             retry_after=exchange.header(b"retry-after") or exchange.header(b"retry-after-ms"),
         )
-
-    def _decoded(self, body: bytes, encoding: str) -> tuple[bytes, str]:
-        """The body to read, and why it can't be read where it can't; what is sent on are the client's own bytes."""
-        try:
-            return (bodies.decoded(body, encoding, self._limit) if encoding else body), ""
-        except NotUnderstood as error:
-            return body, str(error)
 
     def _tenant(self, headers: Mapping[str, str]) -> str:
         settings = self._settings.identity
@@ -415,27 +436,3 @@ def _unread(dialect: Dialect, body: bytes) -> Request:
         system=sha256(b"").digest(),
         has_tools=False,
     )
-
-
-def _judged(
-    dialect: Dialect, exchange: Exchange, body: bytes, failure: Failure | None
-) -> tuple[Answer, Failure | None]:
-    """What the model said, and what failed; a whole answer counts even if the client left or the line broke then."""
-    if exchange.status >= 400:
-        return Answer(), failure or Failure("status", body[:500].decode("utf-8", "replace"))
-    if not exchange.status:
-        return Answer(), failure or STOPPED
-    try:
-        answer = answer_of(dialect, exchange, body)
-    except NotUnderstood as error:
-        return Answer(error=str(error)), failure
-    if answer.complete or "text/event-stream" not in exchange.header(b"content-type"):
-        return answer, None
-    return answer, failure or Failure("stream", answer.error or "the stream ended before the answer did")
-
-
-def _or_raw(body: bytes, encoding: str, limit: int) -> bytes:
-    try:
-        return bodies.decoded(body, encoding, limit)
-    except (NotUnderstood, BadRequest):
-        return body

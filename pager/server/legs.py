@@ -31,13 +31,14 @@ from pager.planner import ROOM
 from pager.render import Outgoing
 from pager.retries import Limits, Retries, Setback
 from pager.server import bodies
+from pager.server.answers import answer_of
 from pager.server.delivery import Delivery, with_length, without_length
 from pager.server.entries import Entry, tokens
 from pager.server.journal import Journal
 from pager.server.opening import Opening
 from pager.server.paging import Paged, Pager
-from pager.server.relay import STATUSES, Exchange, Scope, Send, address, answer_of, back, said
-from pager.server.upstream import Upstream, passed_on
+from pager.server.relay import STATUSES, Exchange, Scope, Send, address, back, said
+from pager.server.upstream import Upstream, passed_on, unpacked, up_to
 from pager.splice import Held, Splice
 
 REFUSALS = frozenset({400, 413, 422})
@@ -49,14 +50,13 @@ LOOKED_INTO = REFUSALS | {500}
 SURELY = 1.15  # by how much our own count of a prompt must be over the window before it is believed
 LEAST = (0.15, 0.5)  # the share of a prompt that goes at least when it is refused for the first and the second time
 BEAT = 10.0  # seconds without a byte after which a stream gets a heartbeat
-LARGEST_BODY = 64 << 20
 LONGEST_ERROR = 500  # characters of an error that are logged
 log = logging.getLogger("ctxpager")
 
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What a call with legs needs of the server; ``draw`` gives a number from 0 to 1 by chance."""
+    """What a call with legs needs; ``draw`` gives a number from 0 to 1 by chance, answers in one piece are bounded."""
 
     upstream: Upstream
     journal: Journal
@@ -64,6 +64,7 @@ class Wiring:
     now: Callable[[], float]
     limits: Limits
     draw: Callable[[], float]
+    largest: int = 64 << 20
     beat: float = BEAT
 
 
@@ -184,7 +185,8 @@ class Legs:
         if response.status >= 400:
             return await self._fail(exchange, response)
         await self._accepted()
-        if self._splice is None or (self._fell_back and not self._client.started):
+        unreadable = not bodies.is_known(response.headers.get("content-encoding", ""))
+        if self._splice is None or ((self._fell_back or unreadable) and not self._client.started):
             return await self._pass_on(exchange, response)
         if "text/event-stream" in response.headers.get("content-type", ""):
             return await self._stream(exchange, response, self._splice)
@@ -239,7 +241,7 @@ class Legs:
         if not self._client.started:
             await self._client.start(exchange, response, without_length(back(response)))
         opening = Opening(hidden=bool(self.rounds))
-        async for chunk in self._chunks(response):
+        async for chunk in unpacked(self._chunks(response), response.headers.get("content-encoding", "")):
             exchange.take(chunk)
             out = splice.feed(opening.feed(chunk))
             if self.rounds and not splice.silent:
@@ -278,29 +280,27 @@ class Legs:
             self._splice = self._dialect.splice(self._paged.table.tool, self._guard, self._paged.tools)
 
     async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        """The bytes of a streamed leg; one that is compressed all the same is read whole."""
-        encoding = response.headers.get("content-encoding", "")
-        if encoding:
-            yield bodies.decoded(await response.read(), encoding, LARGEST_BODY)
-            return
+        """The bytes of a streamed leg as they come."""
         content = response.content
         if self.rounds:  # the client has waited for a leg already: keep its connection alive until this one speaks
-            first = await self._client.during(content.readany())
-            yield first
+            yield await self._client.during(content.readany())
         async for chunk in content.iter_any():
             yield chunk
 
     async def _whole(self, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice) -> bool:
         """Take an answer in one piece; False if it can't be read: then it has been passed on as it came."""
-        raw = await response.read()
+        raw = await up_to(response, self._wiring.largest)
         encoding = response.headers.get("content-encoding", "")
         try:
-            plain = bodies.decoded(raw, encoding, LARGEST_BODY) if encoding else raw
+            plain = bodies.decoded(raw, encoding, self._wiring.largest)
             splice.take(plain)
         except (NotUnderstood, BadRequest):
-            exchange.take(raw)
             await self._client.start(exchange, response, back(response))
+            exchange.take(raw)
             await self._client.send(raw)
+            async for chunk in response.content.iter_any():
+                exchange.take(chunk)
+                await self._client.send(chunk)
             return False
         exchange.take(plain)
         return True

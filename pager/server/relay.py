@@ -11,8 +11,8 @@ import aiohttp
 from yarl import URL
 
 from pager.dialect import Dialect
-from pager.model import Answer
-from pager.server.bodies import ClientLeft, Receive
+from pager.errors import BodyTooSlow
+from pager.server.bodies import Pace, Receive
 from pager.server.upstream import Body, Upstream, passed_on
 
 Scope = MutableMapping[str, Any]
@@ -23,18 +23,19 @@ log = logging.getLogger("ctxpager")
 
 @dataclass(slots=True)
 class Exchange:
-    """One attempt as it goes: what came back so far, and when; the bytes only where they are kept for the log.
+    """One attempt as it goes: what came back so far, and when; the bytes only as far as they are kept for the log.
 
-    ``begun`` once the client has been sent anything. ``read`` is when the request was here in full, ``went_out`` when
-    it went on; ``sent`` are the bytes of all that went out for it. ``phase`` is how far it came if it failed, else
-    empty.
+    ``keep`` is how many bytes of an answer are kept at most, ``size`` how many it has so far. ``begun`` once the client
+    has been sent anything. ``read`` is when the request was here in full, ``went_out`` when it went on; ``sent`` are
+    the bytes of all that went out for it. ``phase`` is how far it came if it failed, else empty.
     """
 
-    keep: bool
+    keep: int
     started: float = field(default_factory=perf_counter)
     status: int = 0
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
+    size: int = 0
     first_byte: float = 0.0
     begun: bool = False
     read: float = 0.0
@@ -53,14 +54,20 @@ class Exchange:
 
     def begin_leg(self) -> None:
         """A request goes out; what is kept is of the last one for an answer."""
-        self.status = 0
+        self.status = self.size = 0
         self.chunks.clear()
 
     def take(self, chunk: bytes) -> None:
         """Note a piece of the answer."""
         self.first_byte = self.first_byte or perf_counter()
-        if self.keep:
-            self.chunks.append(chunk)
+        if self.size < self.keep:
+            self.chunks.append(chunk[: self.keep - self.size])
+        self.size += len(chunk)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the answer has more bytes than are kept."""
+        return self.size > self.keep > 0
 
     def header(self, name: bytes) -> str:
         """A header of the response, or empty."""
@@ -162,23 +169,22 @@ def address(upstream: Upstream, dialect: Dialect, scope: Scope) -> URL:
     return upstream.url(dialect.name, path, query)
 
 
-async def streamed(receive: Receive, sent: asyncio.Event) -> AsyncIterator[bytes]:
-    """The request's body as it comes; sets ``sent`` at its end."""
-    more = True
+async def streamed(receive: Receive, sent: asyncio.Event, seconds: float) -> AsyncIterator[bytes]:
+    """The request's body as it comes; sets ``sent`` at its end. Raises ClientLeft, or BodyTooSlow."""
+    more, pace = True, Pace(seconds)
     while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientLeft
+        message = await pace.next(receive)
         more = message.get("more_body", False)
         if message.get("body"):
             yield message["body"]
     sent.set()
 
 
-async def refuse(send: Send, dialect: Dialect, status: int, message: str) -> None:
-    """Answer with an error of ours in the client's own dialect."""
+async def refuse(send: Send, dialect: Dialect, status: int, message: str, *, close: bool = False) -> None:
+    """Answer with an error of ours in the client's own dialect; ``close`` the connection where its rest is no use."""
     body = dialect.error(status, f"ctxpager: {message}")
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers += [(b"connection", b"close")] if close else []
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
@@ -191,20 +197,14 @@ def said(error: BaseException) -> str:
 
 async def _unreachable(send: Send, dialect: Dialect, exchange: Exchange, error: Exception) -> None:
     """Tell the client that there is no answer; one that has begun breaks off as the provider's did."""
+    if isinstance(error.__cause__, BodyTooSlow) and not exchange.begun:  # met while the body was sent on
+        await refuse(send, dialect, error.__cause__.status, str(error.__cause__), close=True)
+        return
     if exchange.begun:
         log.warning("the provider's answer broke off: %s", said(error))
         return
     status = 504 if isinstance(error, TimeoutError) else 502
     await refuse(send, dialect, status, f"no answer from the provider: {said(error)}")
-
-
-def answer_of(dialect: Dialect, exchange: Exchange, body: bytes) -> Answer:
-    """What the model said in the last response; raises NotUnderstood where it came in one piece that can't be read."""
-    if "text/event-stream" not in exchange.header(b"content-type"):
-        return dialect.read(body)
-    reader = dialect.reader()
-    reader.feed(body)
-    return reader.answer()
 
 
 def back(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:

@@ -14,6 +14,7 @@ from pager.errors import ConfigError, PolicyError, StoreError
 from pager.models import in_force
 from pager.plugins import load_policy
 from pager.server.app import App, Dashboard
+from pager.server.connection import connection
 from pager.server.doors import Door, expect_closed
 from pager.server.driver import Driver, FailOpen
 from pager.server.journal import Journal
@@ -135,7 +136,7 @@ def run(settings: Settings, env: Mapping[str, str], dashboard: Showing | None = 
         host=settings.host,
         port=settings.port,
         loop="auto",
-        http="httptools",
+        http=connection(settings.limits),
         ws="none",
         lifespan="on",
         log_config=None,

@@ -1,7 +1,7 @@
 """Sends requests on to the provider, over one pool of kept-alive connections."""
 
 import os
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 
 import aiohttp
@@ -9,7 +9,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from pager.config import Upstream as UpstreamSettings
+from pager.errors import NotUnderstood
 from pager.identity import CREDENTIALS
+from pager.server.bodies import Decoder
 
 HOP = frozenset(
     {
@@ -80,6 +82,30 @@ def _text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return value.decode("latin-1")
+
+
+async def up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The answer's bytes, as far as they are needed to know that they are more than the limit."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            break
+    return b"".join(chunks)
+
+
+async def unpacked(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
+    """The bytes of a stream without its content encoding; one that does not decompress breaks off there."""
+    try:
+        decoder = Decoder(encoding)
+        async for chunk in chunks:
+            for piece in decoder.feed(chunk):
+                yield piece
+        decoder.end()
+    except NotUnderstood as error:
+        raise aiohttp.ClientPayloadError(str(error)) from error
 
 
 class Upstream:

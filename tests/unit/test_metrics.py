@@ -46,7 +46,7 @@ def busy():
     """Metrics with something in each of their families."""
     metrics = Metrics()
     meter = Meter(metrics)
-    with meter.call("chat", 100, exchange := Exchange(keep=False)):
+    with meter.call("chat", 100, exchange := Exchange(keep=0)):
         exchange.going_out(60)
         exchange.take(b"x")
         exchange.status = 200
@@ -83,7 +83,7 @@ def test_a_scraper_that_accepts_openmetrics_gets_it():
 
 def test_a_call_is_under_way_until_it_ends():
     metrics = Metrics()
-    with Meter(metrics).call("messages", 10, exchange := Exchange(keep=False)):
+    with Meter(metrics).call("messages", 10, exchange := Exchange(keep=0)):
         assert samples(metrics)["calls_under_way", "messages"] == 1
         exchange.status = 200
         exchange.judge(None)
@@ -93,7 +93,7 @@ def test_a_call_is_under_way_until_it_ends():
 
 def test_a_call_that_is_cancelled_has_ended_by_our_fault():
     metrics = Metrics()
-    with pytest.raises(KeyboardInterrupt), Meter(metrics).call("chat", 10, Exchange(keep=False)):
+    with pytest.raises(KeyboardInterrupt), Meter(metrics).call("chat", 10, Exchange(keep=0)):
         raise KeyboardInterrupt
     assert samples(metrics)["calls_total", "chat", "proxy", "none"] == 1
     assert samples(metrics)["calls_under_way", "chat"] == 0
@@ -113,7 +113,7 @@ def test_a_call_that_is_cancelled_has_ended_by_our_fault():
 )
 def test_calls_are_told_apart_by_how_they_ended(status, failure, told):
     metrics = Metrics()
-    with Meter(metrics).call("chat", 1, exchange := Exchange(keep=False)):
+    with Meter(metrics).call("chat", 1, exchange := Exchange(keep=0)):
         exchange.status = status
         exchange.judge(failure)
     assert samples(metrics)["calls_total", "chat", *told] == 1
@@ -121,7 +121,7 @@ def test_calls_are_told_apart_by_how_they_ended(status, failure, told):
 
 def test_bytes_of_all_requests_of_a_call_are_added():
     metrics = Metrics()
-    with Meter(metrics).call("chat", 1000, exchange := Exchange(keep=False)):
+    with Meter(metrics).call("chat", 1000, exchange := Exchange(keep=0)):
         exchange.going_out(400)
         exchange.going_out(450)
     assert samples(metrics)["client_bytes_total", "chat"] == 1000
@@ -129,7 +129,7 @@ def test_bytes_of_all_requests_of_a_call_are_added():
 
 
 def test_what_we_add_ends_when_the_first_request_goes_out():
-    metrics, exchange = Metrics(), Exchange(keep=False, started=90.0)
+    metrics, exchange = Metrics(), Exchange(keep=0, started=90.0)
     with Meter(metrics).call("chat", 1, exchange):
         exchange.read, exchange.went_out, exchange.first_byte = 100.0, 100.0015, 102.0
         exchange.going_out(5)
@@ -144,7 +144,7 @@ def test_what_we_add_ends_when_the_first_request_goes_out():
 
 def test_a_call_that_never_went_out_has_no_times_but_its_own():
     metrics = Metrics()
-    with Meter(metrics).call("chat", 1, Exchange(keep=False)):
+    with Meter(metrics).call("chat", 1, Exchange(keep=0)):
         pass
     told = samples(metrics)
     assert told["call_seconds_count", "chat"] == 1
@@ -255,7 +255,7 @@ class Broken(Metrics):
 def test_counting_never_fails_a_call():
     fail_open = FailOpen()
     meter = Meter(Broken(), fail_open)
-    with meter.call("chat", 1, Exchange(keep=False)):
+    with meter.call("chat", 1, Exchange(keep=0)):
         done = True
     meter.happened("m", [Bypassed("asked")])
     meter.bypassed("asked")
@@ -270,7 +270,7 @@ def test_counting_takes_next_to_nothing_of_a_call():
     for _ in range(5):
         begun = perf_counter()
         for _ in range(200):
-            with meter.call("chat", 1000, exchange := Exchange(keep=False)):
+            with meter.call("chat", 1000, exchange := Exchange(keep=0)):
                 exchange.going_out(900)
                 exchange.judge(None)
             meter.happened("m", events)

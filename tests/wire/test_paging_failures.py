@@ -445,7 +445,7 @@ async def _beaten(scripted, dialect, calls):
     await upstream.start()
     releasing = asyncio.create_task(_release(scripted))
     try:
-        await legs.run(Exchange(keep=True))
+        await legs.run(Exchange(keep=1 << 20))
     finally:
         releasing.cancel()
         await upstream.close()
