@@ -75,10 +75,11 @@ class Dialect(Protocol):
     def appended(self, leg: Leg) -> list[bytes]:
         """The items that a leg which is not mixed adds to the end of the prompt: what it said, and our answers."""
 
-    def expand(self, items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
+    def expand(self, items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
         """What the client sent after a call, with the call's hidden legs put back; None if their place is gone.
 
         ``items`` are all items that the client has sent after those of that call. Only the last leg may be mixed.
+        ``sure`` if ids prove that this is the place: texts may be missing, and calls may be in other items.
         """
 
     def read(self, body: bytes) -> Answer:

@@ -84,6 +84,13 @@ class Expansion:
     items: tuple[bytes, ...]
 
 
+class Expander(Protocol):
+    """Puts hidden legs back into what the client sent after a call (``Dialect.expand``)."""
+
+    def __call__(self, items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
+        """The expansion of the first of these items; None if the legs' place is elsewhere."""
+
+
 class Guard(Protocol):
     """Knows which calls of the client's own tools must not reach it."""
 

@@ -20,9 +20,10 @@ from pager.columns import Mirror
 from pager.events import Evicted
 from pager.page import Account, Page, tokens_of
 from pager.pages import Contents, Found
+from pager.places import Hidden, Placed, View, find
 from pager.policy import TOOL
 from pager.quotes import Index
-from pager.splice import Expansion, Leg
+from pager.splice import Expander, Leg
 from pager.stubs import longer, main_argument
 from pager.supersession import Deed, Supersession, deed_of
 from pager.toolset import Sent, Toolset
@@ -30,11 +31,7 @@ from pager.toolset import Sent, Toolset
 LONGER = 24
 """Digits of the handle of a page whose usual handle is that of another content."""
 
-LOOKED_AT = 512
-"""Items after a call in which the answer of a call with hidden legs is looked for."""
-
 Reader = Callable[[bytes], Contents]
-Expander = Callable[[Sequence[bytes], Sequence[Leg]], Expansion | None]
 
 
 class Items(NamedTuple):
@@ -76,14 +73,6 @@ class Expanded(NamedTuple):
     slot: int
     slots: int
     longer: int = 0
-
-
-@dataclass(slots=True)
-class Hidden:
-    """The hidden legs of one call, and the item that stood last in its request."""
-
-    before: bytes
-    legs: list[Leg]
 
 
 def _by_what_was_read() -> Supersession:
@@ -140,6 +129,7 @@ class Table:
     _counts: dict[str, int] = field(default_factory=dict)
     _contents: dict[str, bytes] = field(default_factory=dict)
     _calls: dict[str, tuple[str, str, Deed]] = field(default_factory=dict)
+    _made: list[tuple[str, ...]] = field(default_factory=list)
     _unread: list[tuple[str, str]] = field(default_factory=list)
     _quotes: Index = field(default_factory=Index)
     _dead: Supersession = field(default_factory=_by_what_was_read)
@@ -159,14 +149,16 @@ class Table:
         fresh_from = common_length(self.norms, items.norms)
         rewritten = ["client_rewrote_history"] if fresh_from < len(self.norms) else []
         self.facts, self._news = self._news + rewritten, []
-        self._drop_legs(len(items.digests))
         self.last_end = len(self.slots) - 1
         repeated = set(self.norms[fresh_from:])  # by a client that writes its history anew: no news either
         place = self._cut(common_length(self.digests, items.digests))
         kept = len(self.slots)
+        view = View(items.norms, items.raw, self.read, self.expand)
+        legs = self._find_legs(place, view)
+        del self._made[place:]
         while place < len(items.digests):
             new = place >= fresh_from and items.norms[place] not in repeated
-            place = self._take(place, items, new=new)
+            place = self._take(place, items, view, legs.get(place), new=new)
         if len(self.known) > len(self.pages):  # what left the prompt is another page when it comes back
             here = {page.name: page for page in self.pages}
             for name in self.known.keys() - here.keys():
@@ -278,15 +270,26 @@ class Table:
             _counts=dict(self._counts),
             _contents=dict(self._contents),
             _calls=dict(self._calls),
+            _made=list(self._made),
             _unread=list(self._unread),
             _quotes=self._quotes.copy(),
             _dead=self._dead.copy(),
         )
 
-    def _drop_legs(self, end: int) -> None:
-        """Drop the hidden legs from a request's end on: another attempt made them, or the client took back more."""
-        self.lost_legs = sum(len(kept.legs) for place, kept in self.hidden.items() if place > end)
-        self.hidden = {place: kept for place, kept in self.hidden.items() if place < end}
+    def _find_legs(self, first: int, view: View) -> dict[int, Placed]:
+        """The places of hidden legs from the client's item ``first`` on; those whose place is gone are dropped."""
+        again = view.norms == self.norms  # another attempt makes legs of its own
+        sought = {
+            place: kept
+            for place, kept in self.hidden.items()
+            if place >= first and not (again and place == len(self.norms))
+        }
+        places = find(sought, self._made, first, view) if sought else {}
+        found = sum(len(one.hidden.legs) for one in places.values())
+        self.lost_legs = sum(len(kept.legs) for kept in sought.values()) - found
+        self.hidden = {place: kept for place, kept in self.hidden.items() if place < first}
+        self.hidden |= {place: one.hidden for place, one in places.items()}
+        return places
 
     def _cut(self, keep: int) -> int:
         """Forget all slots from the client's item ``keep`` on, whole expansions at a time; the item to go on with."""
@@ -303,37 +306,29 @@ class Table:
         self.changed = {slot for slot in self.changed if slot < first}
         return keep
 
-    def _take(self, place: int, items: Items, *, new: bool) -> int:
+    def _take(self, place: int, items: Items, view: View, legs: Placed | None, *, new: bool) -> int:
         """Add the next of the client's items, with hidden legs put back; the item to go on with."""
-        taken = self._put_back(place, items, new=new) if place in self.hidden else 0
+        taken = 0 if legs is None else self._put_back(place, items, legs, new=new)
         if not taken:
-            raw = items.raw(place)
-            self._add(Slot(items.digests[place], place), raw, new=new)
-        return place + (taken or 1)
+            self._add(Slot(items.digests[place], place), len(items.raw(place)), view.contents(place), new=new)
+        end = place + (taken or 1)
+        self._made += map(view.ids, range(place, end))
+        return end
 
-    def _put_back(self, place: int, items: Items, *, new: bool) -> int:
-        """Put the hidden legs at this place back; how many of the client's items they stand for."""
-        kept = self.hidden[place]
-        expansion, following = None, []
-        if place == 0 or items.norms[place - 1] == kept.before:
-            following = [items.raw(at) for at in range(place, min(len(items.digests), place + LOOKED_AT))]
-            expansion = self.expand(following, kept.legs)
-        if expansion is None:
-            del self.hidden[place]
-            self.lost_legs += len(kept.legs)
-            return 0
-        first = len(self.slots)
+    def _put_back(self, place: int, items: Items, legs: Placed, *, new: bool) -> int:
+        """Put hidden legs back at this place; how many of the client's items they stand for."""
+        expansion, first = legs.expansion, len(self.slots)
         for raw in expansion.items:
-            self._add(Slot(sha256(raw).digest(), -1, raw), raw, new=new)
+            self._add(Slot(sha256(raw).digest(), -1, raw), len(raw), self.read(raw), new=new)
             for page in self.slots[-1].pages:
                 page.hold(self.call)
-        longer = sum(map(len, expansion.items)) - sum(map(len, following[: expansion.taken]))
+        replaced = sum(len(items.raw(at)) for at in range(place, place + expansion.taken))
+        longer = sum(map(len, expansion.items)) - replaced
         self.expanded.append(Expanded(place, expansion.taken, first, len(expansion.items), longer))
         return expansion.taken
 
-    def _add(self, slot: Slot, raw: bytes, *, new: bool) -> None:
-        found = self.read(raw)
-        slot.size, slot.reasoning = len(raw), found.reasoning
+    def _add(self, slot: Slot, size: int, found: Contents, *, new: bool) -> None:
+        slot.size, slot.reasoning = size, found.reasoning
         self.slots.append(slot)
         if new:
             self._note_calls(found)

@@ -6,6 +6,7 @@ our answers behind. What is left of the client's message keeps its bytes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import orjson
 
@@ -28,21 +29,21 @@ def appended(leg: Leg) -> list[bytes]:
     return [b'{%b,"tool_calls":[%b]}' % (b",".join(members), calls), *map(bytes, leg.results)]
 
 
-def expand(items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
+def expand(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
     """The client's copy of an answer, its first item, with the hidden legs put back; None if it does not hold them."""
     if not items or exactly(bytes(items[0])).get("role") != "assistant":
         return None
     try:
-        found = _expanded(bytes(items[0]), legs)
+        found = _expanded(bytes(items[0]), legs, sure=sure)
     except NotUnderstood:  # a key that comes twice
         return None
     return None if found is None else Expansion(1, tuple(found))
 
 
-def _expanded(raw: bytes, legs: Sequence[Leg]) -> list[bytes] | None:
+def _expanded(raw: bytes, legs: Sequence[Leg], *, sure: bool) -> list[bytes] | None:
     out: list[bytes] = []
     for leg in legs:
-        rest = _completed(raw, leg) if leg.mixed else _shortened(raw, leg)
+        rest = _completed(raw, leg, sure=sure) if leg.mixed else _shortened(raw, leg, sure=sure)
         if rest is None:
             return None
         raw = rest
@@ -74,10 +75,12 @@ def _says_something(raw: bytes) -> bool:
     return bool(content.strip() if isinstance(content, str) else content) or any(said.get(key) for key in _SAYING[1:])
 
 
-def _shortened(raw: bytes, leg: Leg) -> bytes | None:
-    """The message without what the leg said at its beginning; None if that does not stand there."""
+def _shortened(raw: bytes, leg: Leg, *, sure: bool) -> bytes | None:
+    """The message without what the leg said at its beginning; None if that is not there but must be."""
     text = orjson.loads(_first(leg, "text") or b'""')
     shorter = _without_text(raw, text)
+    if shorter is None and sure:  # some clients drop the text beside calls
+        shorter = raw
     return None if shorter is None else _without_reasoning(shorter, leg)
 
 
@@ -136,12 +139,16 @@ def _details_after(kept: list[Json], said: list[Json]) -> list[Json]:
     return kept if rest is None else [{**joined, "text": rest}, *kept[len(said) :]]
 
 
-def _completed(raw: bytes, leg: Leg) -> bytes | None:
-    """The message with the hidden calls where the model made them; None if the calls beside them are not all there."""
+def _completed(raw: bytes, leg: Leg, *, sure: bool) -> bytes | None:
+    """The message with the hidden calls where the model made them; None if the calls beside them are not all there.
+
+    Some clients send each call in a message of its own: then the hidden ones are in that of the first.
+    """
     ids = [string(record(call).get("id")) for call in _listed(exactly(raw).get("tool_calls"))]
     calls = [part for part in leg.parts if part.kind == "call"]
     seen = [_id(part) for part in calls if not part.hidden]
-    if not seen or not all(call_id and call_id in ids for call_id in seen):
+    there = [bool(call_id) and call_id in ids for call_id in seen]
+    if not (there[:1] == [True] if sure else there and all(there)):
         return None
     return _rewritten(raw, ("tool_calls",), lambda shown: _merged(shown, ids, calls))
 
@@ -158,7 +165,7 @@ def _merged(shown: list[bytes], ids: Sequence[object], calls: Sequence[Part]) ->
     merged = behind.pop(None, [])
     for raw, call_id in zip(shown, ids, strict=True):
         merged += [raw, *behind.pop(call_id, [])]
-    return merged
+    return [*merged, *chain.from_iterable(behind.values())]
 
 
 def _id(part: Part) -> str:

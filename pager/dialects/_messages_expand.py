@@ -34,16 +34,16 @@ def appended(leg: Leg) -> list[bytes]:
     return [_message("assistant", [part.raw for part in leg.parts]), _message("user", leg.results)]
 
 
-def expand(items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
+def expand(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
     """What the client sent after a call, with the call's hidden legs put back; None if their place is gone."""
     try:
-        return _expanded(items, legs) if items else None
+        return _expanded(items, legs, sure=sure) if items else None
     except NotUnderstood:
         return None
 
 
-def _expanded(items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
-    rest = _Rest(items[0])
+def _expanded(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool) -> Expansion | None:
+    rest = _Rest(items[0], sure=sure)
     if rest.role != "assistant":
         return None
     whole = [leg for leg in legs if not leg.mixed]
@@ -62,9 +62,9 @@ def _expanded(items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
 class _Rest:
     """What is left of the client's message when the legs before have been taken off its beginning."""
 
-    def __init__(self, raw: bytes) -> None:
+    def __init__(self, raw: bytes, *, sure: bool) -> None:
         self.role, self._content, self._blocks = _read(raw)
-        self._raw = raw
+        self._raw, self._sure = raw, sure
         self._at = 0
         # The end of the text at ``_at`` where its beginning was an earlier leg's: some clients join texts.
         self._left: str | None = None
@@ -100,7 +100,7 @@ class _Rest:
         self._skip_blanks()
         if part.kind == "text":
             text = _text_of(said).rstrip()
-            return not text or self._take_text(text)
+            return not text or self._take_text(text) or self._sure  # some clients drop the text beside calls
         if _is_same(said, self._given(self._at)):
             self._at, self._left = self._at + 1, None
             return True

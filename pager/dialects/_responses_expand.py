@@ -185,9 +185,9 @@ def appended(leg: Leg) -> list[bytes]:
     return [bytes(raw) for raw in (*(part.raw for part in leg.parts), *leg.results)]
 
 
-def expand(items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
+def expand(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
     """What the client sent after a call, with the call's hidden legs put back; None if their place is gone."""
-    sent = _Sent(items)
+    sent = _Sent(items, sure=sure)
     if not _is_said(sent.front):
         return None
     said: list[bytes] = []
@@ -202,8 +202,9 @@ def expand(items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
 class _Sent:
     """The items that the client sent, taken from the front."""
 
-    def __init__(self, items: Sequence[bytes]) -> None:
+    def __init__(self, items: Sequence[bytes], *, sure: bool) -> None:
         self._items = items
+        self.sure = sure
         self.at = 0
 
     def peek(self, ahead: int = 0) -> Json:
@@ -264,7 +265,7 @@ def _found(part: Part, sent: _Sent) -> list[bytes] | None:
         ahead += 1
     if _same(item, sent.peek(ahead)):
         return [sent.take() for _ in range(ahead + 1)]
-    is_dropped = part.kind in ("reasoning", "other") or (part.kind == "text" and not _text(item))
+    is_dropped = part.kind in ("reasoning", "other") or (part.kind == "text" and (sent.sure or not _text(item)))
     return [] if is_dropped else None
 
 

@@ -112,9 +112,9 @@ class Dialect:
         """The items that a leg which is not mixed adds to the end of the prompt."""
         return _chat_expand.appended(leg)
 
-    def expand(self, items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
+    def expand(self, items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
         """What the client sent after a call, with the call's hidden legs put back; None if their place is gone."""
-        return _chat_expand.expand(items, legs)
+        return _chat_expand.expand(items, legs, sure=sure)
 
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""

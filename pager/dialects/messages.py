@@ -129,9 +129,9 @@ class Dialect:
         """What the leg said, and our answers, as two messages."""
         return appended(leg)
 
-    def expand(self, items: Sequence[bytes], legs: Sequence[Leg]) -> Expansion | None:
+    def expand(self, items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
         """What the client sent after a call, with the call's hidden legs put back."""
-        return expand(items, legs)
+        return expand(items, legs, sure=sure)
 
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""

@@ -124,6 +124,8 @@ class Habits:
     many_tools: bool = False
     changes_tools: int = 99
     changes_system: int = 99
+    drops_text: bool = False
+    notes: bool = False
     encrypted: bool = True
     interleaves: bool = False
     model: str = "some-model"
@@ -162,6 +164,8 @@ habits = st.builds(
     many_tools=st.booleans(),
     changes_tools=st.sampled_from([99, 99, 2, 3, 4]),
     changes_system=st.sampled_from([99, 99, 2, 4, 5]),
+    drops_text=st.sampled_from([False, False, True]),
+    notes=st.sampled_from([False, False, True]),
     encrypted=st.booleans(),
     interleaves=st.booleans(),
     model=st.sampled_from(["some-model", "claude-opus-4-5", "claude-opus-6"]),
@@ -265,11 +269,24 @@ class ChatHarness(Harness):
 
     def written(self, call):
         items = super().written(call)
-        return (
-            [self.items[0], {"role": "user", "content": f"It is {call}."}, *items[2:]]
-            if (self.habits.rewrites_first)
-            else items
-        )
+        if self.habits.rewrites_first:
+            items = [self.items[0], {"role": "user", "content": f"It is {call}."}, *items[2:]]
+        return list(self.noted(items, call)) if self.habits.notes else items
+
+    def noted(self, items, call):
+        """The history with a note in the midst of its newest answer, of which each call is a message of its own."""
+        newest = max((at for at, item in enumerate(items) if item.get("tool_calls")), default=len(items))
+        yield from items[:newest]
+        said = {} if newest == len(items) else items[newest]
+        calls, rest = said.get("tool_calls") or (), items[newest + 1 :]
+        answered = {item["tool_call_id"]: item for item in rest if item["role"] == "tool"}
+        if said.get("content"):
+            yield {key: said[key] for key in said if key != "tool_calls"}
+        yield {"role": "user", "content": f"It is {call} by now."}
+        for one in calls:
+            yield {"role": "assistant", "content": None, "tool_calls": [one]}
+            yield answered[one["id"]]
+        yield from (item for item in rest if item["role"] != "tool")
 
     def user(self, text):
         return {"role": "user", "content": text}
@@ -283,7 +300,8 @@ class ChatHarness(Harness):
     def take(self, answer):
         said = answer["choices"][0]["message"]
         kept = ("role", "content", "tool_calls", *(["reasoning_content"] if self.habits.keeps_reasoning else []))
-        self.items.append({key: said[key] for key in kept if key in said})
+        dropped = {"content": None} if self.habits.drops_text and said.get("tool_calls") else {}
+        self.items.append({key: said[key] for key in kept if key in said} | dropped)
         return [call["id"] for call in said.get("tool_calls") or ()]
 
     def results(self, pairs):
@@ -322,6 +340,8 @@ class MessagesHarness(Harness):
 
     def take(self, answer):
         said = [part for part in answer["content"] if self.habits.keeps_reasoning or part["type"] != "thinking"]
+        if self.habits.drops_text and any(part["type"] == "tool_use" for part in said):
+            said = [part for part in said if part["type"] != "text"]
         self.items.append({"role": "assistant", "content": said})
         return [part["id"] for part in said if part["type"] == "tool_use"]
 
@@ -374,6 +394,8 @@ class ResponsesHarness(Harness):
     def take(self, answer):
         drops_ids = self.habits.encrypted and self.habits.compact
         said = [{key: item[key] for key in item if key != "id" or not drops_ids} for item in answer["output"]]
+        if self.habits.drops_text and any(item["type"] == "function_call" for item in said):
+            said = [item for item in said if item["type"] != "message"]
         self.items += [item for item in said if self.habits.keeps_reasoning or item["type"] != "reasoning"]
         return [item["call_id"] for item in said if item["type"] == "function_call"]
 
@@ -717,7 +739,10 @@ def decisive(table):
     apart = {"read", "expand", "slots", "hidden", "unmarked", "numbers", "tools"}
     told = {one.name: getattr(table, one.name) for one in fields(table) if one.name not in apart and one.name[0] != "_"}
     slots = [(slot.digest, slot.item, slot.raw, slot.size, slot.reasoning, slot.pages) for slot in table.slots]
-    hidden = {place: (kept.before, msgspec.json.encode(kept.legs)) for place, kept in table.hidden.items()}
+    hidden = {
+        place: (kept.before, kept.ids, kept.answer, msgspec.json.encode(kept.legs))
+        for place, kept in table.hidden.items()
+    }
     return {**told, "slots": slots, "hidden": hidden, "tools": table.tools and table.tools.encode()}
 
 

@@ -661,10 +661,9 @@ def test_a_leg_is_put_back_also_if_the_client_writes_the_same_in_another_way():
     "history",
     [
         [*START, say("Something else."), user()],
-        [*START[:2], result("c1", B), say("I look.Yes."), user()],
         [*START, user()],
     ],
-    ids=["the answer is another", "what stood before it is another", "the answer is gone"],
+    ids=["the answer is another", "the answer is gone"],
 )
 def test_a_leg_whose_place_is_gone_is_dropped_and_counted(history):
     talk = Talk()
@@ -675,6 +674,95 @@ def test_a_leg_whose_place_is_gone_is_dropped_and_counted(history):
     assert (table.lost_legs, table.hidden) == (2, {})
     assert shown(table) == list(range(len(history)))
     assert talk.send(*history, *ON).lost_legs == 0
+
+
+def test_a_leg_is_found_by_its_text_where_the_client_changed_what_is_before_it():
+    talk = Talk()
+    talk.send(*START)
+    talk.table.keep_leg(1, 1, LOOK, [])
+    table = talk.send(*START[:2], result("c1", B), user("by the way"), say("I look.Yes."), user())
+    assert shown(table) == [0, 1, 2, 3, SAID, BACK, say("Yes."), 5]
+    table = talk.send(*START[:2], result("c1", B), say("I look.Yes."), user(), say("More."), user())
+    assert shown(table) == [0, 1, 2, SAID, BACK, say("Yes."), 4, 5, 6]
+
+
+INFO = user("It is late.")
+
+
+def with_text(text, call):
+    return {**call, "content": text}
+
+
+@pytest.mark.parametrize("text", ["I look.", ""], ids=["with a text", "without"])
+def test_a_leg_is_found_in_a_history_that_is_written_anew_with_every_call(text):
+    """As goose does: its note moves to the end, between the newest answer's text and each of its calls."""
+    leg = hidden(handle(A), shown=text)
+    asked, back = json.loads(bytes(leg.parts[-1].raw)), json.loads(bytes(leg.results[0]))
+    look = {"role": "assistant", "content": text or None, "tool_calls": [asked]}
+    one, two = read("c1", "a.py"), read("c2", "b.py")
+    talk = Talk()
+    talk.send(user("It is late. Do it."))
+    talk.table.keep_leg(1, 1, leg, [])
+    table = talk.send(user("Do it."), say(f"{text}So."), INFO, one, result("c1", A))
+    placed = [0, look, back, say("So."), 2, 3, 4] if text else [0, 1, 2, look, back, one, 4]
+    assert shown(table) == placed
+    table = talk.send(user("Do it."), with_text(f"{text}So.", one), result("c1", A), INFO, two, result("c2", B))
+    assert shown(table) == [0, look, back, with_text("So.", one), 2, 3, 4, 5]
+    rest = [with_text(f"{text}So.", one), result("c1", A), two, result("c2", B), say("Done."), INFO]
+    table = talk.send(user("Do it."), *rest)
+    assert shown(table) == [0, look, back, with_text("So.", one), 2, 3, 4, 5, 6]
+    assert table.lost_legs == 0
+
+
+def test_a_mixed_leg_is_found_where_the_client_sends_each_call_in_a_message_of_its_own():
+    one, two = read("c1", "a.py"), read("c2", "b.py")
+    both = {**one, "tool_calls": [*one["tool_calls"], *two["tool_calls"]]}
+    talk = Talk()
+    talk.send(user("It is late. Do it."))
+    talk.table.keep_leg(1, 1, hidden("p", mixed=both), [])
+    table = talk.send(user("Do it."), one, result("c1", A), INFO, two, result("c2", B))
+    asking, answered = (json.loads(slot.raw) for slot in table.slots[1:3])
+    assert [call["id"] for call in asking["tool_calls"]] == ["c1", "h1"]
+    assert answered["tool_call_id"] == "h1"
+    assert [slot.item for slot in table.slots] == [0, -1, -1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", ["chat", "responses"])
+def test_a_leg_is_put_back_with_its_text_where_the_client_drops_texts_beside_calls(name):
+    def item(kind, **members):
+        return {"type": kind, **members}
+
+    if name == "chat":
+        leg, call, back = LOOK, read("c1", "a.py"), result("c1", A)
+        put = [SAID, BACK]
+    else:
+        words = [{"type": "output_text", "text": "I look."}]
+        said, asked = (
+            item("message", role="assistant", content=words),
+            item("function_call", call_id="h1", name="page_in"),
+        )
+        answered = item("function_call_output", call_id="h1", output="back")
+        leg = Leg([Part("text", raw(said)), Part("call", raw(asked), True)], [raw(answered)])
+        call = item("function_call", call_id="c1", name="read", arguments="{}")
+        back = item("function_call_output", call_id="c1", output=A)
+        put = [said, asked, answered]
+    talk = Talk(name)
+    talk.send(user("do it"))
+    talk.table.keep_leg(1, 1, leg, [])
+    table = talk.send(user("do it"), call, back)
+    place = [call] if name == "chat" else [1]
+    assert shown(table)[: 1 + len(put)] == [0, *put]
+    assert talk.send(user("do it"), call, back, *ON).lost_legs == 0
+    assert len(shown(talk.table)) == 1 + len(put) + len(place) + 1 + len(ON)
+
+
+def test_calls_that_are_new_in_a_history_that_went_back_are_not_those_of_the_latest_answer():
+    talk = Talk()
+    talk.send(*START)
+    talk.send(*START, read("c2", "b.py"), result("c2", B))
+    talk.table.keep_leg(2, 1, hidden("p"), [])
+    table = talk.send(user("do it so"), *START[1:], read("c3", "c.py"), result("c3", C))
+    assert (table.lost_legs, shown(table)) == (1, [0, 1, 2, 3, 4])
 
 
 def test_a_leg_behind_the_end_of_a_shorter_history_is_dropped_and_counted_at_once():

@@ -8,6 +8,7 @@ from pager.events import AnswerFinished, BranchOpened, Bypassed, LegFinished, Re
 from pager.exchange import LONGEST, ROUNDS
 from pager.page_in import NAME
 from pager.scripted import Call, PageIn, Say
+from pager.scripted.paging import rounds
 from pager.scripted.prompt import size, tokens
 from pager.stubs import handle_of
 
@@ -342,3 +343,36 @@ def test_a_changed_system_prompt_keeps_the_stubs_and_hidden_legs_of_what_is_repe
     assert len(agent.legs[6]) == 2
     assert [event.reason for event in stage.log(agent, BranchOpened)] == ["root", "fork"]
     assert [event.cause for event in stage.log(agent, Repacked)] == ["policy"]
+
+
+def noted(history, note):
+    """The history as goose sends it: a note in the midst of the newest answer, each of its calls in its own message."""
+    newest = max(at for at, message in enumerate(history) if message.get("tool_calls"))
+    said, results = history[newest], {one.get("tool_call_id"): one for one in history[newest:]}
+    told = [{"role": "assistant", "content": said["content"]}] if said.get("content") else []
+    calls = [[{"role": "assistant", "tool_calls": [one]}, results[one["id"]]] for one in said["tool_calls"]]
+    return [*history[:newest], *told, {"role": "user", "content": note}, *(one for pair in calls for one in pair)]
+
+
+def without_texts(history):
+    """The history as Agno sends it on Responses: no text beside calls."""
+    return [item for item in history if item.get("type") != "message"]
+
+
+@pytest.mark.parametrize("wire", ["chat", "responses"])
+@pytest.mark.parametrize("mixed", [False, True], ids=["whole", "mixed"])
+def test_a_client_that_does_not_send_its_history_as_it_was_keeps_its_hidden_legs(stage, wire, mixed, stream):
+    stage.lawful = False  # the client itself changes its prompt
+    two = Say("So.", [AHEAD, BESIDE])
+    stage.play(PageIn(two, text="Hm.", beside=two.calls if mixed else ()), *map(stage.look, (5, 6)), DONE)
+    agent = stage.agent(wire, stream=stream).opened()
+    agent.run(1)
+    for number in range(3):
+        changed = noted(agent.history, f"It is {number}.") if wire == "chat" else without_texts(agent.history)
+        agent.ask(**{agent.items: changed})
+        agent.answer()
+        assert rounds(agent.sent[-1]) == 1
+        assert prompt(agent.legs[-1][-1]).count("=== pg_") == 1
+    assert agent.turns[-1].text == DONE.text
+    assert [event.cause for event in stage.log(agent, Repacked)] == ["policy"]
+    assert len(stage.log(agent, LegFinished)) == 1
