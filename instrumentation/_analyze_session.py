@@ -210,7 +210,7 @@ def _priced(step: Step, call: CallAnatomy, before: Charged, after: Charged, mode
         read, rate = (prices.factors(tokens)[0] * one for one in (prices.read, prices.write))
     else:
         output, whole = _output(step, usage)
-        used = Tokens(usage.input, usage.cached, usage.written, output)
+        used = msgspec.structs.replace(usage, output=output)
         cost, tokens, cached = units(used, prices), usage.input, usage.cached
         dearer, dearer_answer = prices.factors(tokens)
         read = dearer * prices.read

@@ -25,12 +25,14 @@ def units(usage: Tokens, prices: Prices) -> float:
     """What these tokens cost, in units of one uncached input token.
 
     Cached and written tokens are parts of the input; what is neither is plain input. A provider that counts both for
-    the same token can't make plain input less than none. A long prompt may cost more for all of its tokens.
+    the same token can't make plain input less than none. What was written for an hour has its own price. A long prompt
+    may cost more for all of its tokens.
     """
     prompt, answer = prices.factors(usage.input)
     plain = max(0, usage.input - usage.cached - usage.written)
-    read = prices.read * usage.cached + prices.write * usage.written + plain
-    return prompt * read + answer * prices.output * usage.output
+    long = min(usage.written_1h, usage.written)
+    written = prices.write * (usage.written - long) + prices.write_long * long
+    return prompt * (prices.read * usage.cached + written + plain) + answer * prices.output * usage.output
 
 
 def cost(usage: Tokens, models: Models, asked: str, served: str = "") -> Cost:

@@ -199,6 +199,16 @@ def test_what_the_provider_reported_is_what_was_paid(tmp_path):
     assert paid.guessed == Spent()
 
 
+def test_what_was_written_for_an_hour_is_paid_as_such(tmp_path):
+    usage = {
+        **used(0, 0, 90, 5)["usage"],
+        "cache_creation": {"ephemeral_5m_input_tokens": 30, "ephemeral_1h_input_tokens": 60},
+    }
+    said = [message("user", "go"), message("assistant", "a", _meta={"usage": usage})] * 2
+    paid = analyze([record(tmp_path / "one.jsonl", *said)], HOW).paid
+    assert paid.told.units == pytest.approx(2 * (1.25 * 30 + 2.0 * 60 + 5 * 5))
+
+
 def test_what_nobody_counted_is_estimated_and_said_to_be(tmp_path):
     path = record(tmp_path / "one.jsonl", *[message("user", "go"), message("assistant", "a" * 100)] * 2)
     found = analyze([path], HOW)

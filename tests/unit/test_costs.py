@@ -26,6 +26,13 @@ def test_haiku_5_5_costs_five_times_as_much_above_100_000_tokens():
     assert cost(above, MODELS, "claude-haiku-5-5").dollars == pytest.approx(0.0045 + 0.00625 + 0.00025 + 5e-7)
 
 
+def test_what_was_written_for_an_hour_costs_more():
+    usage = Tokens(input=1_000, written=900, written_5m=300, written_1h=600)
+    assert units(usage, PRICES) == pytest.approx(1.25 * 300 + 2.0 * 600 + 100)
+    assert units(Tokens(input=900, written=900), PRICES) == pytest.approx(1.25 * 900), "nobody said how long"
+    assert units(Tokens(input=900, written=900, written_1h=9_999), PRICES) == pytest.approx(2.0 * 900)
+
+
 def test_without_a_cache_every_input_token_counts_in_full():
     assert units(Tokens(input=1_000, output=1), PRICES) == 1_005.0
 
