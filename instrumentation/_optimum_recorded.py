@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from instrumentation._optimum_views import Moment, Recorder, Size, problem_from
-from instrumentation.bill import BYTES_A_TOKEN, Bill, Prompt, tokens_in
+from instrumentation.bill import BYTES_A_TOKEN, REMEMBERED, Bill, Prompt, tokens_in
 from instrumentation.needs import Need as Seen
 from instrumentation.prepared import Call as Sent
 from instrumentation.prepared import Prepared
@@ -99,15 +99,15 @@ def problems(prepared: Prepared, models: Models) -> list[Problem]:
     player.play()
     line_of, views = _lines(prepared), iter(recorder.views)
     lines: dict[int, list[Moment]] = defaultdict(list)
-    latest: dict[int, Sent] = {}
+    recent: dict[int, list[Sent]] = defaultdict(list)
     for call, needs in zip(player.sent, prepared.needs, strict=True):
         if not call.items or call.step.tools is None:  # no policy was asked
             continue
         view, at = next(views), line_of[call.step.branch]
         if call.step.answered:
-            charged = _charged(call, latest.get(at), view.prices.ttl_seconds)
+            charged = _charged(call, recent[at], view.prices.ttl_seconds)
             lines[at].append(Moment(view, charged, unsaid(len(lines[at]) + 1, needs, stubs)))
-            latest[at] = call
+            recent[at] = [*recent[at][1 - REMEMBERED :], call]
     made = {at: problem_from(line, sizes, PLANNED / BYTES_A_TOKEN) for at, line in lines.items()}
     short = {line_of[branch] for branch in player.short}
     return [_with_the_tool(problem) if at in short else problem for at, problem in made.items()]
@@ -149,14 +149,14 @@ def unsaid(number: int, needs: Sequence[Seen], stubs: Mapping[str, Evicted]) -> 
     return found
 
 
-def _charged(call: Sent, before: Sent | None, ttl: float) -> Call:
-    """A call as a provider sees it after the one before."""
+def _charged(call: Sent, recent: Sequence[Sent], ttl: float) -> Call:
+    """A call as a provider sees it after those before, of which it remembers as many as a bill does."""
     output = call.step.output
-    if before is None:
+    if not recent:
         return Call(call.prompt.tokens, 0, cold=True, output=output)
-    same = common_length(before.prompt.keys, call.prompt.keys)
+    same = max(common_length(before.prompt.keys, call.prompt.keys) for before in recent)
     kept = call.prompt.ends[same - 1] if same else 0
-    return Call(call.prompt.tokens, kept, cold=call.step.at - before.step.at > ttl, output=output)
+    return Call(call.prompt.tokens, kept, cold=call.step.at - recent[-1].step.at > ttl, output=output)
 
 
 def _lines(prepared: Prepared) -> dict[int, int]:

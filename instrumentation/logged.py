@@ -4,8 +4,10 @@ Whatever policy was in force then, the calls are the client's own, so that they 
 answers are those that were given then; what a model was shown only by paging it in, it had asked for.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import NamedTuple
 
 from instrumentation.bill import tokens_in
@@ -25,6 +27,9 @@ from pager.terms import asked_for, carrier_of
 
 IN_FULL = frozenset({"asked", "cannot_carry"})
 """Why a call went out in full, as the log says it, whatever the policy."""
+
+_PROMPT = ("system", "instructions", "tools", "functions", "response_format", "text")
+_MARK = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
 
 Spot = tuple[int, int, int]
 
@@ -132,6 +137,7 @@ class _Reader:
             answered=answer is not None and answer.status < 400 and not answer.error,
             offers=_offers(dialect, request, carrier),
             called=said.called,
+            head=_head(request) if request is not None and listed else b"",
             usage=answer.usage if answer is not None and not (answer.sent or answer.legs) else None,
         )
 
@@ -158,6 +164,16 @@ def _experience(store: Store, version: str) -> Experience:
         return recalled(version, store.blob)
     except StoreCorrupt:
         return SHIPPED
+
+
+def _head(request: Request) -> bytes:
+    """The hash of what of a prompt stands outside of its messages; marks may move, and options are no part of it."""
+    found = sha256()
+    for name in _PROMPT:
+        if (span := request.members.get(name)) is not None:
+            value = _MARK.sub(b"", bytes(request.body[span.start : span.end]))
+            found.update(b"%b %d %b\n" % (name.encode(), len(value), value))
+    return found.digest()
 
 
 def _parsed(dialect: Dialect, body: bytes) -> Request | None:

@@ -149,7 +149,8 @@ class Prepared:
 
 def _begun(step: Step, before: Prompt, keep: int) -> Prompt:
     """A prompt that keeps so many items of the one before, behind what stands outside of its own."""
-    head = b"outside %d %b" % (step.outside, step.offers.digest.encode() if step.offers else b"")
+    offered = step.offers.digest.encode() if step.offers else b""
+    head = step.head or b"outside %d %b" % (step.outside, offered)
     if before.keys[:1] == [head]:
         return before.grown((), (), keep + 1)
     kept = [after - end for end, after in zip(before.ends[:keep], before.ends[1 : keep + 1], strict=True)]

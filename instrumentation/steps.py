@@ -19,7 +19,8 @@ class Step(NamedTuple):
     and ``reserve`` the tokens that the client leaves for the answer, 0 where it does not say. A call that brought no
     whole answer was not ``answered``: nothing is charged for it. ``offers`` are the tools as the client sent them, None
     where none of them could be sent shorter, and ``called`` the names of those that the answer calls. ``usage`` is what
-    the provider counted, as far as it is known.
+    the provider counted, as far as it is known. ``head`` is the hash of what of the prompt stands outside of the items,
+    without options such as ``stream``; it is empty where only its size is known.
     """
 
     at: float
@@ -39,6 +40,7 @@ class Step(NamedTuple):
     offers: Offers | None = None
     called: tuple[str, ...] = ()
     usage: Tokens | None = None
+    head: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import pytest
 
 from instrumentation import logged
 from instrumentation.bill import tokens_in
+from instrumentation.oracles import ORACLES
 from instrumentation.prepared import Prepared
 from instrumentation.replay import Player
 from pager.arms import Arms, Rule
@@ -108,6 +109,49 @@ class Proxy:
 @pytest.fixture
 def proxy(tmp_path):
     return Proxy(tmp_path)
+
+
+def long_session(proxy, **options):
+    """A session of many reads; ``options`` give the members of each call's request by its number."""
+    said = [user("do it")]
+    for number in range(24):
+        asked = calls(f"c{number}", path=f"src/{number}.py")
+        proxy.call(*said, says=asked, **{name: value(number) for name, value in options.items()})
+        said += [asked, result(f"c{number}", page(number) * 3)]
+    prepared = Prepared(proxy.read(), load("chat"))
+    before = prepared.unpaged(MODELS)
+    return before, {one.policy: one.charged.cost / before.cost - 1 for one in ORACLES["optimum"](prepared, MODELS)}
+
+
+def test_options_of_a_request_are_no_part_of_its_prompt(tmp_path):
+    plain = long_session(Proxy(tmp_path / "a"))
+    options = {
+        "stream": lambda number: number % 2 == 0,
+        "max_tokens": lambda number: 10**number,
+        "metadata": lambda number: {"call": str(number)},
+    }
+    before, found = long_session(Proxy(tmp_path / "b"), **options)
+    assert before.cached == pytest.approx(plain[0].cached, rel=0.001)
+    assert before.cost == pytest.approx(plain[0].cost, rel=0.01)
+    assert found == pytest.approx(plain[1], rel=0.02)
+    assert -0.9 < found["ideal"] < found["bound"] <= found["optimum"] < 0
+
+
+def test_another_set_of_tools_is_another_prompt_and_the_optimum_knows_it(tmp_path):
+    several = [TOOLS, [*TOOLS, *many_tools("more")]]
+    before, found = long_session(Proxy(tmp_path), tools=lambda number: several[number % 2])
+    assert before.cached > 0
+    assert -0.9 < found["ideal"] <= found["bound"] <= found["optimum"] <= 0
+
+
+def test_marks_that_move_leave_the_head_the_same(tmp_path):
+    proxy = Proxy(tmp_path)
+    block = {"type": "text", "text": "Be brief."}
+    marked = {**block, "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    for system in ([block], [marked]):
+        proxy.call(user("do it"), dialect=load("messages"), system=system, max_tokens=9, raw=b"{}")
+    first, second = proxy.read().steps
+    assert first.head == second.head != b""
 
 
 def test_a_call_is_read_as_its_client_sent_it(proxy):
