@@ -1,16 +1,19 @@
 """Paging in Anthropic's Messages: thinking with its signatures, cache marks, and a usage that is corrected."""
 
 import pytest
+from anthropic import beta_tool
 
 from pager.events import LegFinished, Repacked
 from pager.page_in import NAME
 from pager.scripted import Call, PageIn, Say
 from pager.scripted.checks import signature
+from pager.scripted.paging import getter
 from pager.scripted.prompt import size
 
 DONE = Say("All parts are fine. ☔")
 LOOK = Call("look", {"path": "small9"})
 MARK = {"type": "ephemeral"}
+PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 
 
 def marks(received):
@@ -156,3 +159,19 @@ def test_tokens_are_counted_as_they_would_be_sent(stage):
     agent.run()
     assert counted == size(agent.wire.prompt(agent.sent[-1]))
     assert counted < size(agent.wire.prompt(asked)) / 2
+
+
+@pytest.mark.parametrize("thread", [None, False], ids=["thread", "no thread"])
+def test_a_tool_runner_is_paged_where_it_keeps_its_own_history(stage, thread):
+    """As it comes it leaves the history to the provider, and nothing of it can be paged."""
+    stage.lawful = False
+    stage.play(PageIn(DONE))
+    agent = stage.agent("messages", stream=False)
+    tools = [beta_tool(stage.page, name=name, input_schema=PATH) for name in ("read", "look")]
+    history = [{"role": "user", "content": "Look at all parts."}]
+    asked = {"model": "scripted-1", "max_tokens": 1000, "messages": history, "tools": tools}
+    runner = agent.sdk.beta.messages.tool_runner(**asked, **({} if thread is None else {"thread": thread}))
+    assert runner.until_done().content[0].text == DONE.text
+    bodies = [received.json() for received in stage.received]
+    assert [bool(getter(body)) for body in bodies] == [False] * 4 + ([False] if thread is None else [True, True])
+    assert any("thread" in body for body in bodies) is (thread is None)
