@@ -92,7 +92,8 @@ def _refusals(request: Request) -> Iterator[str]:
         yield "the client asks for log probabilities"
     if any(_look(request.items[at]).type == "compaction_trigger" for at in _backwards(request)[:_LAST_ITEMS]):
         yield "the history is to be compacted"
-    if _member(request, "store") is not False and not _has_history(request):
+    if _member(request, "store") is not False and (request.stream or not _has_history(request)):
+        # A stream tells its id before it is known whether a hidden leg follows, which has another one.
         yield "the client may continue from the stored answer (store is not false)"
 
 

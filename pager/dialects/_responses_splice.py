@@ -152,7 +152,7 @@ class Splice:
         return b"".join(said)
 
     def _remember(self) -> None:
-        """The client knows the whole call by the first leg's response."""
+        """The client of a stream knows the whole call by the first leg's response."""
         response = self._leg.response
         if not self._identity and response.id:
             known = {"id": bytes(response.id), "created_at": bytes(response.created_at)}
@@ -203,7 +203,8 @@ class Splice:
             changes["tools"] = _as_offered(bytes(response.tools), self._tool, self._tools)
         if is_last and (not self._is_first or self._leg.withholds):
             output = b"[" + b",".join([*self._past, *self._leg.shown]) + b"]"
-            changes |= {**self._identity, "output": output, "usage": self._usage(bytes(response.usage))}
+            known = self._identity if self._body is None else {}  # a whole answer is the one that the provider stores
+            changes |= {**known, "output": output, "usage": self._usage(bytes(response.usage))}
         return _rewritten(raw, changes) if changes else raw
 
     def _usage(self, raw: bytes) -> bytes:

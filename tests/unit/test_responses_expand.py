@@ -172,6 +172,8 @@ def test_what_means_nothing_is_no_obstacle(fields):
 )
 def test_a_client_that_sends_its_history_may_store(said):
     assert offered(request(USER, said, USER, store=...)) == ["read", "page_in"]
+    assert "store" in responses.carrier(request(USER, said, USER, store=..., stream=True))
+    assert offered(request(USER, said, USER, store=False, stream=True)) == ["read", "page_in"]
 
 
 def test_what_the_client_says_is_no_history():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pager.events import Bypassed, LegFinished, Repacked
+from pager.events import AnswerFinished, Bypassed, LegFinished, Repacked
 from pager.page_in import NAME
 from pager.scripted import Call, PageIn, Say
 from pager.scripted.paging import getter
@@ -64,11 +64,32 @@ def test_an_answer_that_is_cut_short_after_hidden_legs_says_so(stage, stream):
     assert stage.log(agent, LegFinished)
 
 
-def test_a_response_that_the_provider_keeps_is_paged_once_the_client_sends_its_history(stage, stream):
+def test_a_response_that_the_provider_keeps_is_paged_once_the_client_sends_its_history(stage):
     stage.play(PageIn(DONE))
-    agent = stage.agent("responses", stream=stream, store=True, include=None).opened()
+    agent = stage.agent("responses", stream=False, store=True, include=None).opened()
     agent.ask()
     assert [bool(getter(received.json())) for legs in agent.legs for received in legs] == [False] * 4 + [True] * 2
+
+
+@pytest.mark.parametrize("store", [True, None], ids=["kept", "unsaid"])
+def test_a_stream_that_the_provider_keeps_is_not_paged(stage, store):
+    """Its id is told with its first event; were the first leg hidden, that would be the id of a call of page_in."""
+    stage.play(PageIn(stage.look(4)), PageIn(DONE))
+    agent = stage.agent("responses", store=store, include=None).opened()
+    assert agent.run()[-1].text == DONE.text
+    assert [len(legs) for legs in agent.legs] == [1] * 6
+    assert not any(getter(received.json()) for received in stage.received)
+    assert [legs[0].body for legs in agent.legs] == agent.tee.sent
+
+
+def test_an_answer_in_one_piece_has_the_id_of_the_leg_that_the_provider_keeps_as_the_answer(stage):
+    stage.play(PageIn(DONE, times=2))
+    agent = stage.agent("responses", stream=False).opened()
+    [answer] = agent.ask().events
+    finished = stage.log(agent, AnswerFinished, count=5)[-1]
+    hidden = [event.answer_id for event in stage.log(agent, LegFinished)]
+    assert answer["id"] == finished.answer_id
+    assert len({answer["id"], *hidden}) == 3
 
 
 def test_a_call_that_follows_a_kept_answer_goes_out_as_it_came(stage, stream):
