@@ -104,7 +104,9 @@ class App:
             "log": {
                 "open": journal is not None,
                 "failed_writes": journal.failures if journal else 0,
-                "last_failure": journal.last_failure if journal else "the log could not be opened",
+                "last_failure": driver.without_paths(journal.last_failure)
+                if journal
+                else "the log could not be opened",
             },
         }
         await _json(send, 200, facts)

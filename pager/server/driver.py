@@ -119,6 +119,12 @@ class Driver:
         """How often a call went on without something that we should have done."""
         return self._unread + self._fail_open.count + (self._pager.bypassed if self._pager else 0)
 
+    def without_paths(self, text: str) -> str:
+        """A text for whoever may not know where on the disk the log is."""
+        for folder in (self._settings.data_dir.resolve(), self._settings.data_dir.absolute()):
+            text = text.replace(f"{folder}/", "").replace(str(folder), "the data folder")
+        return text
+
     @property
     def failed_steps(self) -> int:
         """How many steps of ours failed."""

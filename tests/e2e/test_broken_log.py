@@ -45,6 +45,9 @@ def test_a_disk_that_is_full_is_reported_and_calls_go_out_and_logging_resumes(sc
         for number in range(5):
             assert ask(proxy.root, f"{number} {os.urandom(200_000).hex()}") == "fine"
         assert health(proxy.root)["log"]["failed_writes"] > 0
+        told = health(proxy.root)["log"]["last_failure"]
+        assert told.startswith("ctxpager.sqlite3 could not be")
+        assert str(tmp_path) not in told
         resource.prlimit(proxy.process.pid, resource.RLIMIT_FSIZE, (soft, hard))
         failed = health(proxy.root)["log"]["failed_writes"]
         assert ask(proxy.root, "after") == "fine"

@@ -25,7 +25,7 @@ VALUES = {
     "port": st.integers(0, 65535),
     "allow_open_bind": st.booleans(),
     "allowed_hosts": st.lists(st.from_regex(r"[A-Za-z0-9.-]{1,20}", fullmatch=True)),
-    "allowed_origins": st.lists(st.from_regex(r"[a-z+]{1,9}://[A-Za-z0-9.:-]{0,20}", fullmatch=True)),
+    "allowed_origins": st.lists(st.from_regex(r"[a-z][a-z+]{0,8}://[A-Za-z0-9.:-]{0,20}", fullmatch=True)),
     "data_dir": st.from_regex(r"(~/)?[a-z0-9 /]{0,9}[a-z]", fullmatch=True),
     "store": TEXT,
     "policy": TEXT,
