@@ -19,6 +19,7 @@ from instrumentation.comparison import Conditions, Contender
 from pager.arms import UNCHANGED
 from pager.config import Settings
 from pager.errors import ConfigError
+from pager.terminal import harmless
 from pager.tooling import Shortening
 
 
@@ -71,9 +72,10 @@ def _paths(wanted: Wanted, settings: Settings, env: Mapping[str, str], err: Text
         return wanted.paths
     places = usual(settings.data_dir, env, Path.home())
     if not places.there:
-        looked = ", ".join(map(str, places.looked))
-        raise ConfigError(f"there are no logs in the usual places ({looked}); name files or folders to analyse")
-    err.writelines(f"looked in {place}{'' if place in places.there else ': not there'}\n" for place in places.looked)
+        names = ", ".join(map(str, places.looked))
+        raise ConfigError(f"there are no logs in the usual places ({names}); name files or folders to analyse")
+    looked = (f"looked in {place}{'' if place in places.there else ': not there'}\n" for place in places.looked)
+    err.writelines(map(harmless, looked))
     return places.there
 
 

@@ -4,7 +4,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iterator[str]:
-    """The rows as lines, columns under each other: those numbered in ``left`` to the left, the others to the right."""
+    """The rows as lines, columns under each other: those numbered in ``left`` to the left, the others to the right.
+
+    Cells are one line each, whatever their text is.
+    """
+    rows = [[harmless(text) for text in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [

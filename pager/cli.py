@@ -13,6 +13,7 @@ from pager import trust_command
 from pager.config import KEYS, Loaded, Settings, load, render, sources
 from pager.errors import ConfigError, PagerError
 from pager.store import Store
+from pager.terminal import say
 
 if TYPE_CHECKING:
     from instrumentation.dashboard import Dashboard
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = options.run(options)
     except PagerError as error:
-        print(f"ctxpager: {error}", file=sys.stderr)  # noqa: T201
+        say(f"ctxpager: {error}", error=True)
         return 2
     return status
 
@@ -144,7 +145,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version  # slow to import
 
-        print(f"ctxpager {version('ctxpager')}")  # noqa: T201
+        say(f"ctxpager {version('ctxpager')}")
         parser.exit()
 
 
@@ -177,7 +178,7 @@ def _load(options: argparse.Namespace) -> Loaded:
     flags = {name: value for name, value in vars(options).items() if name in known}
     loaded = load(flags, cwd=Path.cwd(), env=os.environ)
     for notice in loaded.notices:
-        print(f"ctxpager: {notice}", file=sys.stderr)  # noqa: T201
+        say(f"ctxpager: {notice}", error=True)
     _check_names(loaded)
     return loaded
 
@@ -209,7 +210,7 @@ def _serve(options: argparse.Namespace) -> int:
     loaded = _load(options)
     settings = loaded.settings
     for line in sources(loaded):
-        print(f"ctxpager: {line}", file=sys.stderr)  # noqa: T201
+        say(f"ctxpager: {line}", error=True)
     return run(settings, os.environ, _shown(settings) if settings.dashboard.is_shown(settings.host) else None)
 
 
@@ -221,7 +222,7 @@ def _shown(settings: Settings) -> "Callable[[Store], Dashboard]":
 
 
 def _config(options: argparse.Namespace) -> int:
-    print(render(_load(options)), end="")  # noqa: T201
+    say(render(_load(options)), end="")
     return 0
 
 
@@ -235,9 +236,9 @@ def _check(options: argparse.Namespace) -> int:
     finally:
         store.close()
     for line in [*(f"repaired: {line}" for line in found.repaired), *(f"problem: {line}" for line in found.problems)]:
-        print(line)  # noqa: T201
+        say(line)
     state = "clean" if not found.problems else f"{len(found.problems)} problems"
-    print(f"{settings.data_dir}: {found.events} events, {found.blobs} blobs, {state}")  # noqa: T201
+    say(f"{settings.data_dir}: {found.events} events, {found.blobs} blobs, {state}")
     return 1 if found.problems else 0
 
 
@@ -262,9 +263,9 @@ def _learn(options: argparse.Namespace) -> int:
         is_new = not options.dry_run and keep(store, lesson, time())
     finally:
         store.close()
-    print(told(lesson), end="")  # noqa: T201
+    say(told(lesson), end="")
     if is_new:
-        print("logged: sessions that begin from now on go by it")  # noqa: T201
+        say("logged: sessions that begin from now on go by it")
     return 0
 
 
@@ -283,9 +284,9 @@ def _analyze(options: argparse.Namespace) -> int:
     try:
         found, told = command.run(wanted, _load(options).settings, os.environ, sys.stdout, sys.stderr)
     except KeyboardInterrupt:
-        print("ctxpager: interrupted; files that are done are read no more", file=sys.stderr)  # noqa: T201
+        say("ctxpager: interrupted; files that are done are read no more", error=True)
         return 130
-    print(told, end="")  # noqa: T201
+    say(told, end="")
     return 0 if found else 1
 
 
@@ -306,7 +307,7 @@ def _replay(options: argparse.Namespace) -> int:
     if not comparison.played:
         raise ConfigError(f"there is nothing to play: {comparison.left_out} sessions have too few calls (--min-calls)")
     told = json.dumps(printing.as_json(comparison)) + "\n" if options.json else printing.as_table(comparison)
-    print(told, end="")  # noqa: T201
+    say(told, end="")
     return 0
 
 
@@ -334,7 +335,7 @@ def _explain(options: argparse.Namespace) -> int:
     told = (
         json.dumps(explain_words.as_json(found)) + "\n" if plain else explain_words.as_text(found, tools=options.tools)
     )
-    print(told, end="")  # noqa: T201
+    say(told, end="")
     return 0
 
 
@@ -359,7 +360,7 @@ def _tools(options: argparse.Namespace) -> int:
             'paged, began before there were such decisions, or [tools] shorten = "off" was set'
         )
     told = json.dumps(schema_words.as_json(found)) + "\n" if options.json else schema_words.as_text(found)
-    print(told, end="")  # noqa: T201
+    say(told, end="")
     return 0
 
 
@@ -388,7 +389,7 @@ def _report(options: argparse.Namespace) -> int:
         except OSError as error:
             raise ConfigError(f"-o {options.output}: can't be written: {error.strerror or error}") from error
     else:
-        print(told, end="")  # noqa: T201
+        say(told, end="", styled=shown)
     return 0
 
 
@@ -409,7 +410,7 @@ def _experiment(options: argparse.Namespace) -> int:
     if not found.arms:
         raise ConfigError("no session of the log was given to an arm; [experiment] arms = { ... } begins an experiment")
     told = json.dumps(experiment_words.as_json(found)) + "\n" if options.json else experiment_words.as_text(found)
-    print(told, end="")  # noqa: T201
+    say(told, end="")
     return 0
 
 

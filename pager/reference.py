@@ -1,10 +1,10 @@
 """Writes the settings' own descriptions down: as docs/config.md and as an example file."""
 
-import sys
 from textwrap import wrap
 
 from pager.config import FILE_NAME, NOT_SETTINGS, grouped, toml
 from pager.setting_keys import Key
+from pager.terminal import say
 
 REGENERATE = "python -m pager.reference > docs/config.md"
 
@@ -88,4 +88,4 @@ Kubernetes makes for a Service called ctxpager (`CTXPAGER_SERVICE_HOST`, `CTXPAG
 
 
 if __name__ == "__main__":
-    sys.stdout.write(reference())
+    say(reference(), end="")

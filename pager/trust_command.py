@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from pager.config import FILE_NAME, Folder, trusted
+from pager.terminal import say
 
 WORDS = "let the settings file of a folder name code, upstreams, keys and data folders, as long as it does not change"
 
@@ -28,5 +29,5 @@ def run(options: argparse.Namespace) -> int:
         allowed = Folder(folder).trust()
         lines = [f"{folder.resolve() / FILE_NAME} is trusted as it is now; what that allows:"]
         lines += [f"  {line}" for line in allowed or ["nothing that is not allowed anyway"]]
-    print("\n".join(lines))  # noqa: T201
+    say("\n".join(lines))
     return 0

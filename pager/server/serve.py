@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -25,6 +24,7 @@ from pager.server.upstream import Upstream
 from pager.settings import Settings
 from pager.store import Store
 from pager.stores import open_store
+from pager.terminal import Formatter, say
 from pager.tooling import Shortening
 
 GRACE = 10  # seconds that calls under way have to end when the proxy is stopped
@@ -128,7 +128,9 @@ def _tenants(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
 
 def run(settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None) -> int:
     """Serve until stopped; the exit status."""
-    logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    out = logging.StreamHandler()
+    out.setFormatter(Formatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[out])
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     logging.getLogger("uvicorn.error").addFilter(_worth_telling)
     config = uvicorn.Config(
@@ -172,11 +174,11 @@ class _Server(uvicorn.Server):
             await super().startup(sockets=sockets)  # type: ignore[arg-type]
         except SystemExit:
             where = f"{self.config.host}:{self.config.port}"
-            print(f"ctxpager can't listen on {where}: the reason stands above", file=sys.stderr)  # noqa: T201
+            say(f"ctxpager can't listen on {where}: the reason stands above", error=True)
             raise
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
-            print(_greeting(self.config.host, port, shows=self._shows), flush=True)  # noqa: T201
+            say(_greeting(self.config.host, port, shows=self._shows), flush=True)
 
     async def shutdown(self, sockets: object = None) -> None:
         under_way = len(self.server_state.tasks)

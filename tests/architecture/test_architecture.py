@@ -37,6 +37,19 @@ def test_there_is_one_broad_except_and_it_is_the_drivers():
     assert broad == ["pager/server/driver.py"]
 
 
+def writes_by_itself(path):
+    """Where a module writes to a terminal other than by ``pager.terminal``."""
+    calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    plain = [func.lineno for func in calls if isinstance(func, ast.Name) and func.id == "print"]
+    written = [func for func in calls if isinstance(func, ast.Attribute) and func.attr in ("write", "writelines")]
+    return plain + [func.lineno for func in written if ast.unparse(func.value) in ("sys.stdout", "sys.stderr")]
+
+
+def test_text_reaches_terminals_through_one_module_which_makes_it_harmless():
+    found = [f"{named(path)}:{line}" for path in MODULES for line in writes_by_itself(path)]
+    assert {place.split(":")[0] for place in found} == {"pager/terminal.py"}, "use pager.terminal.say"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=named)
 def test_a_module_says_its_responsibility_and_stays_short(path):
     text = path.read_text()

@@ -1,0 +1,59 @@
+"""What is written for people: nothing in it that a terminal would obey."""
+
+import logging
+import re
+
+import pytest
+
+from instrumentation.layout import columns
+from pager.terminal import Formatter, harmless, say
+
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066\r\x08\x00\x7f\x85\u2028\udcff"
+OBEYED = re.compile("[^\n\t\x20-\x7e\xa0-\u061b\u061d-\u200d\u2010-\u2027\u202f-\u2065\u206a-\ud7ff\ue000-\U0010ffff]")
+
+
+@pytest.mark.parametrize("number", [*range(0x20), *range(0x7F, 0xA0), 0x61C, 0x202A, 0x202E, 0x2066, 0x2069, 0x2028])
+def test_a_character_that_a_terminal_would_obey_is_shown_by_its_number(number):
+    letter = chr(number)
+    shown = harmless(f"a{letter}b")
+    assert shown == f"a{letter}b" if letter in "\t\n" else f"a{ascii(letter)[1:-1]}b"
+    assert not OBEYED.search(shown)
+
+
+def test_letters_of_all_languages_stay_as_they_are():
+    text = "Grüße, 世界, שלום, مرحبا, नमस्ते, 👩‍👩‍👧, ▁▂▃ → …\tand\nso on"
+    assert harmless(text) == text
+
+
+def test_what_is_said_is_harmless_on_both_streams(capsys):
+    say(ESCAPE)
+    say(ESCAPE, error=True)
+    told = capsys.readouterr()
+    assert told.out == told.err
+    assert not OBEYED.search(told.out)
+    assert r"\x1b]0;owned\x07" in told.out
+
+
+def test_of_styled_text_only_colours_reach_the_terminal(capsys):
+    say(f"\x1b[1;31mred\x1b[0m {ESCAPE}", styled=True)
+    told = capsys.readouterr().out
+    assert told.startswith("\x1b[1;31mred\x1b[0m ")
+    assert not OBEYED.search(told.replace("\x1b[1;31m", "").replace("\x1b[0m", ""))
+
+
+def test_a_cell_is_one_line_whatever_its_text_is():
+    lines = list(columns([("tool", "calls"), (f"read\n{ESCAPE}", "1"), ("x", "2")]))
+    assert len(lines) == 3
+    assert not OBEYED.search("".join(lines))
+
+
+def test_a_message_of_the_log_is_one_harmless_line_and_what_was_raised_stands_below():
+    with pytest.raises(ValueError, match="owned") as caught:
+        int(ESCAPE)
+    raised = (caught.type, caught.value, caught.tb)
+    path = f"/v1\n{ESCAPE}"
+    record = logging.LogRecord("ctxpager", logging.ERROR, "", 1, "passed on unread: %s", (path,), raised)
+    first, *below = Formatter("%(levelname)s %(message)s").format(record).split("\n")
+    assert first.startswith(r"ERROR passed on unread: /v1\n\x1b]0;")
+    assert below[0] == "Traceback (most recent call last):"
+    assert not OBEYED.search("\n".join([first, *below]))
