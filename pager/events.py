@@ -128,7 +128,8 @@ class AnswerFinished(Event, frozen=True):
 
     Where the prompt that went out was not the client's, ``sent`` is a digest over the client's and every change to it,
     ``sent_size`` its bytes, and ``legs`` counts the hidden legs before this answer; what is told here is of the last
-    leg. ``named`` counts the handles of evicted pages that stand in the answer's text.
+    leg. ``named`` counts the handles of evicted pages that stand in the answer's text. ``redacted`` counts the bytes
+    of a credential in it that were replaced by stars before it was written.
     """
 
     branch: int
@@ -151,6 +152,7 @@ class AnswerFinished(Event, frozen=True):
     sent_size: int = 0
     legs: int = 0
     named: int = 0
+    redacted: int = 0
 
 
 class PromptCounted(Event, frozen=True):
@@ -179,7 +181,8 @@ class AttemptFailed(Event, frozen=True):
     """An attempt at a call brought no whole answer.
 
     ``phase`` says how far it came: connect, status (an error status came back), stream (it broke off), client (the
-    client left) or proxy (we were stopped, or failed). ``body`` is the blob of what had come by then.
+    client left) or proxy (we were stopped, or failed). ``body`` is the blob of what had come by then, with
+    ``redacted`` bytes of a credential replaced by stars.
     """
 
     branch: int
@@ -192,6 +195,7 @@ class AttemptFailed(Event, frozen=True):
     body: str = ""
     size: int = 0
     total_ms: float = 0.0
+    redacted: int = 0
 
 
 class Bypassed(Event, frozen=True):
@@ -266,7 +270,8 @@ class LegFinished(Event, frozen=True):
     """A hidden leg of a call ended: the model asked for pages, and was answered here.
 
     ``said`` is the blob of what it said with our answers, as it stands in the prompt from now on; ``body`` that of the
-    response as it came. ``pages`` are the handles of which the model got something, ``unknown`` those it made up;
+    response as it came, but for ``redacted`` bytes of a credential. ``pages`` are the handles of which the model got
+    something, ``unknown`` those it made up;
     ``imitated`` counts calls of the client's tools that were held back because they named a stub. ``schemas`` are the
     tools that the model asked for in full, ``invalid`` those whose calls did not fit. ``mixed``: it is the last leg,
     answered when the client's results come; its tokens are then those of the AnswerFinished.
@@ -288,6 +293,7 @@ class LegFinished(Event, frozen=True):
     schemas: list[str] = []
     invalid: list[str] = []
     mixed: bool = False
+    redacted: int = 0
 
 
 class LegFailed(Event, frozen=True):

@@ -33,6 +33,7 @@ from pager.server.legs import Legs, Wiring
 from pager.server.memory import Memory
 from pager.server.metrics import Meter
 from pager.server.paging import Pager
+from pager.server.redaction import secrets_of
 from pager.server.relay import (
     STOPPED,
     Exchange,
@@ -57,13 +58,17 @@ log = logging.getLogger("ctxpager")
 
 
 class Asked(NamedTuple):
-    """A request as it was read: its bytes as they came and decoded; ``unread`` says why they could not be decoded."""
+    """A request as it was read: its bytes as they came and decoded; ``unread`` says why they could not be decoded.
+
+    ``secrets`` are its credentials.
+    """
 
     tenant: str
     headers: Mapping[str, str]
     body: bytes
     plain: bytes
     unread: str
+    secrets: tuple[bytes, ...]
 
 
 class FailOpen:
@@ -166,7 +171,8 @@ class Driver:
         except ClientLeft:
             pass
         else:
-            return Asked(tenant, headers, body, plain, unread)
+            secrets = secrets_of(headers, scope["query_string"], self._upstream.key)
+            return Asked(tenant, headers, body, plain, unread, secrets)
         return None
 
     async def _decoded(self, body: bytes, encoding: str) -> tuple[bytes, str]:
@@ -295,7 +301,7 @@ class Driver:
             log.warning("passed on unread: %s: %s", path, unread)
             self._unread += 1
         headers = asked.headers
-        facts = (headers, path, headers.get("content-encoding", ""), self._now(headers), unread)
+        facts = (headers, path, headers.get("content-encoding", ""), self._now(headers), unread, asked.secrets)
         return await self._journal.receive(Incoming(dialect, request, asked.tenant, *facts))
 
     async def _finish(

@@ -22,6 +22,7 @@ from pager.lineage import History, Placement, Session, answer_mark, call_mark
 from pager.model import Answer, Message, Request, ToolUse
 from pager.recipe import Recipe
 from pager.server.paging import Paged
+from pager.server.redaction import words
 from pager.store import Place
 
 LOGGED_HEADERS = (
@@ -43,7 +44,10 @@ LOGGED_HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """One request as the driver received it, read by its dialect; ``unread`` says why if it could not be."""
+    """One request as the driver received it, read by its dialect; ``unread`` says why if it could not be.
+
+    ``secrets`` are its credentials, which must not be written to the log.
+    """
 
     dialect: Dialect
     request: Request
@@ -53,6 +57,7 @@ class Incoming:
     encoding: str
     at: float
     unread: str = ""
+    secrets: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,7 @@ def call_events(entry: Entry, past: History, *, opened: bool) -> list[Event]:
         events.append(SessionOpened(session.tenant, value, source, session.harness, session.arm, session.learned))
     if placement.opened is not None:
         events.append(placement.opened)
-    parent = placement.parent
+    parent, headers = placement.parent, incoming.headers
     events.append(
         CallReceived(
             branch=placement.branch.number,
@@ -140,7 +145,7 @@ def call_events(entry: Entry, past: History, *, opened: bool) -> list[Event]:
             encoding=incoming.encoding,
             lineage=past.mark.hex(),
             server_state=incoming.request.server_state,
-            headers={name: incoming.headers[name] for name in LOGGED_HEADERS if name in incoming.headers},
+            headers={name: words(headers[name], incoming.secrets) for name in LOGGED_HEADERS if name in headers},
         )
     )
     if incoming.unread:

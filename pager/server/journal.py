@@ -23,6 +23,7 @@ from pager.lineage import History, Placement, Session, continued, grows, history
 from pager.model import Answer, Message, Request
 from pager.recipe import Recipe, take_apart
 from pager.seen import Seen
+from pager.server import redaction
 from pager.server.entries import (
     Entry,
     Incoming,
@@ -135,19 +136,22 @@ class Journal:
         self._happened(entry, events)
         marks = marks_of_answer(entry, answer)
         session = entry.session
-        self._append_later(Batch(session.id, outcome.at, events, blobs, session.tenant, marks, urgent=False))
+        written = redaction.safe(events, blobs, entry.incoming.secrets)
+        self._append_later(Batch(session.id, outcome.at, *written, session.tenant, marks, urgent=False))
 
     def failure(self, entry: Entry, phase: str, error: str, outcome: Outcome) -> None:
         """Log an attempt that brought no whole answer."""
         event = attempt_failed(entry, phase, error, outcome)
         blobs = {sha256(outcome.body).digest(): outcome.body} if outcome.body else {}
-        self._append_later(Batch(entry.session.id, outcome.at, [event], blobs, entry.session.tenant, urgent=False))
+        written = redaction.safe([event], blobs, entry.incoming.secrets)
+        self._append_later(Batch(entry.session.id, outcome.at, *written, entry.session.tenant, urgent=False))
 
     async def note(self, entry: Entry, at: float, events: Sequence[Event], blobs: Mapping[bytes, bytes]) -> None:
         """Log what was decided of a call after it was received; when this returns, it is durable."""
         if self._registry.replaced(entry.session):  # read again from the log while this call was under way
             self._registry.drop(entry.session.id)
         self._happened(entry, events)
+        events, blobs = redaction.safe(events, blobs, entry.incoming.secrets)
         moves = b"".join(encode(event) for event in events)
         session = entry.session
         session.head = moved_head(session.head, moves)
@@ -156,6 +160,7 @@ class Journal:
     def later(self, entry: Entry, at: float, events: Sequence[Event]) -> None:
         """Log what nobody waits for."""
         self._happened(entry, events)
+        events, _ = redaction.safe(events, {}, entry.incoming.secrets)
         self._append_later(Batch(entry.session.id, at, events, tenant=entry.session.tenant, urgent=False))
 
     def _happened(self, entry: Entry, events: Sequence[Event]) -> None:

@@ -37,6 +37,7 @@ from pager.server.entries import Entry, tokens
 from pager.server.journal import Journal
 from pager.server.opening import Opening
 from pager.server.paging import Paged, Pager
+from pager.server.redaction import redacted
 from pager.server.relay import STATUSES, Exchange, Scope, Send, address, back, said
 from pager.server.upstream import Upstream, passed_on, unpacked, up_to
 from pager.splice import Held, Splice
@@ -397,7 +398,8 @@ class Legs:
             return False  # what the client has seen goes on only behind the hidden legs
         self._unmodified = self._fell_back = True
         self._guard.tools = None  # they go out whole
-        self._refusal = f"{response.status}: {said[:500].decode('utf-8', 'replace')}"
+        told = redacted(said[:500], self.entry.incoming.secrets)
+        self._refusal = f"{response.status}: {told.decode('utf-8', 'replace')}"
         return True
 
     async def _accepted(self) -> None:

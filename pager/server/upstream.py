@@ -113,7 +113,7 @@ class Upstream:
 
     def __init__(self, settings: UpstreamSettings, env: Mapping[str, str] = os.environ) -> None:
         self._settings = settings
-        self._key = env.get(settings.api_key_env, "") if settings.api_key_env else ""
+        self.key = env.get(settings.api_key_env, "") if settings.api_key_env else ""
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
@@ -162,12 +162,12 @@ class Upstream:
 
     def _headers(self, headers: RawHeaders, dialect: str) -> CIMultiDict[str]:
         sent = CIMultiDict((name.decode("latin-1"), _text(value)) for name, value in headers)
-        if not self._key:
+        if not self.key:
             return sent
         for name in CREDENTIALS:
             sent.popall(name, None)
         if dialect == "messages":
-            sent["x-api-key"] = self._key
+            sent["x-api-key"] = self.key
         else:
-            sent["authorization"] = f"Bearer {self._key}"
+            sent["authorization"] = f"Bearer {self.key}"
         return sent

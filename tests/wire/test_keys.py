@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from pager.events import SessionOpened
-from pager.scripted import Say, Script
+from pager.events import AttemptFailed, SessionOpened, encode
+from pager.scripted import Fail, Say, Script
 from pager.stores import open_store
 
 
@@ -65,3 +65,26 @@ def test_no_credential_is_ever_in_the_log(scripted, start_proxy, tmp_path):
     files = b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
     assert b"very-secret" not in files
     assert b"chat/completions" in files
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+def test_a_credential_that_the_provider_repeats_is_not_in_the_log(scripted, start_proxy, tmp_path, path):
+    keys = ("sk-the-clients-own-0123456789", "qk-in-the-query-0123456789", "sk-provider-0123456789")
+    error = json.dumps({"error": {"message": f"wrong keys: {' '.join(keys)}", "type": "authentication_error"}}).encode()
+    scripted.play(Script([Fail(401, error)], repeat=True))
+    with variables(OWN="sk-provider-0123456789"), start_proxy("--upstream-api-key-env", "OWN") as proxy:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            ask(proxy.root, keys[0], f"{path}?key={keys[1]}")
+        assert refused.value.read() == error
+        refused.value.close()
+    store = open_store("sqlite", tmp_path / "data")
+    (failed,) = [row.event for row in store.events() if isinstance(row.event, AttemptFailed)]
+    kept = store.blob(bytes.fromhex(failed.body))
+    assert (failed.redacted, failed.size, len(kept)) == (sum(map(len, keys)), len(error), len(error))
+    assert store.check().problems == ()
+    logged = b"".join([encode(row.event) for row in store.events()] + [kept])
+    store.close()
+    files = b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir() if file.is_file())
+    for key in keys:
+        assert key.encode() not in logged + files
+    assert b"wrong keys: ****" in kept
