@@ -102,8 +102,10 @@ def _opened(folder: Path) -> diskcache.Cache | None:
     """The folder's cache, begun anew if it is damaged; None if there can be none."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _is_sound(folder / DBNAME):
-            for path in folder.glob(f"{DBNAME}*"):
+        files = list(folder.glob(f"{DBNAME}*"))
+        # A link leads to a file that is not ours to write; removing it leaves that file alone.
+        if any(path.is_symlink() for path in files) or not _is_sound(folder / DBNAME):
+            for path in files:
                 path.unlink()
         return diskcache.Cache(str(folder), timeout=PATIENCE, disk=BytesDisk, **_settings())
     except (sqlite3.Error, OSError, diskcache.Timeout):

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -91,6 +92,7 @@ class FolderLock:
 def open_writer(path: Path) -> sqlite3.Connection:
     """A connection that may write, to a file that is there and ready; the caller holds the folder's lock."""
     with telling(path, "opened"):
+        _expect_plain(path)
         _make_private(path)
         connection = _connect(path, "rw")
         try:
@@ -105,6 +107,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
 def open_reader(path: Path) -> sqlite3.Connection:
     """A connection that can only read."""
     with telling(path, "opened"):
+        _expect_plain(path)
         return _connect(path, "ro")
 
 
@@ -150,9 +153,27 @@ def _make_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         _sync(path.parent)
         _sync(path.parent.parent)
-    for file in (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))):
+    for file in _files(path):
         with suppress(FileNotFoundError):
             file.chmod(0o600)
+
+
+def _files(path: Path) -> list[Path]:
+    """The log's file and those that SQLite puts beside it."""
+    return [path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal"))]
+
+
+def _expect_plain(path: Path) -> None:
+    """Raise StoreError where one of the log's files is a link or no file: whoever put it there chose what we write to.
+
+    The folder itself may be a link: that is the user's.
+    """
+    for file in _files(path):
+        with suppress(FileNotFoundError):
+            mode = file.lstat().st_mode
+            if not stat.S_ISREG(mode):
+                what = "a symbolic link" if stat.S_ISLNK(mode) else "not a file"
+                raise StoreError(f"{file} is {what}, and the log is kept in plain files only: move it away")
 
 
 def _reserve(wal: Path) -> None:
@@ -161,7 +182,7 @@ def _reserve(wal: Path) -> None:
     Zeros behind the last frame are no frames to SQLite. They are appended, so nothing that stands there is touched.
     """
     with suppress(OSError):  # without it the log works as well, only slower
-        handle = os.open(wal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        handle = os.open(wal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             os.write(handle, bytes(max(WAL_BYTES - os.fstat(handle).st_size, 0)))
             os.fsync(handle)
@@ -178,7 +199,7 @@ def _sync(folder: Path) -> None:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    address = f"{path.resolve().as_uri()}?mode={mode}"
+    address = f"{(path.parent.resolve() / path.name).as_uri()}?mode={mode}"
     return sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
 
 

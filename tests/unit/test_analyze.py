@@ -614,6 +614,19 @@ def test_an_entry_of_another_kind_is_none(tmp_path):
     cache.close()
 
 
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+def test_a_link_in_the_folder_is_not_followed(tmp_path, suffix):
+    victim, folder = tmp_path / "victim", tmp_path / "cache"
+    victim.write_bytes(b"precious")
+    folder.mkdir()
+    (folder / f"cache.db{suffix}").symlink_to(victim)
+    cache = Cache(folder)
+    cache.put("name", 1)
+    assert cache.get("name", int) == 1
+    cache.close()
+    assert victim.read_bytes() == b"precious"
+
+
 def test_the_folder_is_the_users_alone(tmp_path):
     Cache(tmp_path / "deep" / "cache").close()
     assert (tmp_path / "deep" / "cache").stat().st_mode & 0o777 == 0o700

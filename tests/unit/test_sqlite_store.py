@@ -18,10 +18,13 @@ import pytest
 from pager.errors import StoreCorrupt, StoreError
 from pager.events import AnswerFinished, Bypassed
 from pager.store import Batch, Check, Place
-from pager.stores._sqlite_file import PAGE
+from pager.stores._sqlite_file import PAGE, open_reader
 from pager.stores.sqlite import Store
 
 FILE = "ctxpager.sqlite3"
+
+
+BESIDE = ("", "-wal", "-shm", "-journal")
 
 
 def note(text):
@@ -424,3 +427,61 @@ def test_text_takes_less_room_than_it_has(tmp_path):
         store.append(Batch("s", 1.0, (), {digest(text): text})).result(30)
         assert store.blob(digest(text)) == text
     assert (tmp_path / FILE).stat().st_size < 100_000
+
+
+@pytest.mark.parametrize("suffix", BESIDE)
+@pytest.mark.parametrize("there", [True, False], ids=["to a file", "to nothing"])
+def test_a_link_that_somebody_planted_in_the_folder_is_not_followed(tmp_path, suffix, there):
+    victim, folder = tmp_path / "victim", tmp_path / "data"
+    if there:
+        victim.write_bytes(b"precious")
+        victim.chmod(0o644)
+    fill(folder) if suffix else folder.mkdir()
+    (folder / f"{FILE}{suffix}").unlink(missing_ok=True)
+    (folder / f"{FILE}{suffix}").symlink_to(victim)
+    with pytest.raises(StoreError, match="is a symbolic link") as told:
+        Store.open(folder)
+    assert str(folder / f"{FILE}{suffix}") in str(told.value)
+    assert victim.exists() is there
+    if there:
+        assert (victim.read_bytes(), mode(victim)) == (b"precious", 0o644)
+
+
+def test_another_log_is_neither_read_nor_written_through_a_link(tmp_path):
+    fill(tmp_path / "other")
+    before = (tmp_path / "other" / FILE).read_bytes()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / FILE).symlink_to(tmp_path / "other" / FILE)
+    with pytest.raises(StoreError, match="is a symbolic link"):
+        Store.open(tmp_path / "data")
+    with pytest.raises(StoreError, match="is a symbolic link"):
+        open_reader(tmp_path / "data" / FILE)
+    assert (tmp_path / "other" / FILE).read_bytes() == before
+
+
+def test_a_link_that_is_planted_while_the_log_is_open_is_not_followed_by_its_next_reader(tmp_path):
+    victim = tmp_path / "victim"
+    with closing(Store.open(tmp_path / "data")) as store:
+        store.append(Batch("s", 1.0, (note("x"),))).result(30)
+        (tmp_path / "data" / f"{FILE}-journal").symlink_to(victim)
+        with pytest.raises(StoreError, match="is a symbolic link"):
+            list(store.events())
+    assert not victim.exists()
+
+
+@pytest.mark.parametrize("suffix", BESIDE)
+def test_a_pipe_in_the_place_of_a_file_does_not_stop_us(tmp_path, suffix):
+    fill(tmp_path)
+    (tmp_path / f"{FILE}{suffix}").unlink(missing_ok=True)
+    os.mkfifo(tmp_path / f"{FILE}{suffix}")
+    with pytest.raises(StoreError, match="is not a file"):
+        Store.open(tmp_path)
+
+
+def test_the_folder_itself_may_be_a_link_of_the_users(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "data").symlink_to(tmp_path / "elsewhere")
+    fill(tmp_path / "data")
+    with closing(Store.open(tmp_path / "data")) as store:
+        assert len(list(store.events())) == 20
+    assert (tmp_path / "elsewhere" / FILE).exists()
