@@ -16,6 +16,7 @@ from instrumentation.calls import meant
 from instrumentation.outgoing import Where
 from instrumentation.story import CallStory, PageStory, Parts, Story
 from pager.dialect import Dialect
+from pager.events import Tokens
 from pager.models import Table as Models
 from pager.store import Store, Stored
 from pager.table import Table
@@ -35,11 +36,18 @@ def story(
     log = list(store.events(name))
     found = facts(log)
     recordings = logged.load(store, name, load_dialect)
-    told = clients(log, recordings, found.answered, load_dialect, with_content=with_content)
-    teller = _Teller(found, models, told, Tables(load_dialect, store.blob), load_dialect)
-    teller.tell(name, log)
+
+    def told(bills: Bills) -> _Teller:
+        parties = clients(log, recordings, found.answered, load_dialect, with_content=with_content)
+        teller = _Teller(found, models, parties, Tables(load_dialect, store.blob), load_dialect, bills=bills)
+        teller.tell(name, log)
+        return teller
+
+    teller = told(Bills())
+    if teller.bills.was_mistaken:  # told once more, with what the whole session shows of the cache
+        teller = told(Bills(teller.bills.held))
     calls = [teller.calls[where] for where in found.answered]
-    pages = [teller.page(page) for client in told for page in client.told()]
+    pages = [teller.page(page) for client in teller.clients for page in client.told()]
     return Story(name, found.harness, calls, pages, found.key, found.policy, found.failed)
 
 
@@ -55,6 +63,7 @@ class _Teller:
     calls: dict[Where, CallStory] = field(default_factory=dict)
     bills: Bills = field(default_factory=Bills)
     scales: dict[Where, float] = field(default_factory=dict)
+    unpaged: dict[Where, Tokens] = field(default_factory=dict)
     prompts: Prompts = field(init=False)
     of: dict[Where, Client] = field(init=False)
     order: dict[Where, int] = field(init=False)
@@ -100,17 +109,18 @@ class _Teller:
         for leg in told.hidden:
             requests.append(self.prompts.after(client.dialect, requests[-1], leg.said))
         call = client.call(where)
-        charged = self.bills.charge(received.model, rates.prices, told.at, call.prompt, requests)
+        asked, step = call.step.lifetime, call.step
+        billed = self.bills.charge(received.model, rates.prices, told.at, call.prompt, requests, asked)
         reported = [*(leg.usage for leg in told.hidden), answer.usage if answer else None]
-        trust = self.bills.trust(received.model)
-        weighed = weigh(client.parts(where), sent, charged, reported, told.estimate, call.step.output, trust)
-        self.bills.learn(received.model, charged[1][0], reported[0])
+        weighed = weigh(client.parts(where), sent, billed, reported, told.estimate, step.output)
+        self.bills.learn(received.model, billed, reported)
         self.scales[where] = weighed.scale
         return self._priced(where, told, rates, weighed, estimated=not all(reported))
 
     def _priced(self, where: Where, told: Told, rates: Rates, weighed: Weighed, *, estimated: bool) -> CallStory:
         repack, requests = together(told.repacks), weighed.requests
-        cost, before = sum(rates.units(one) for one in requests), unpaged(weighed, rates)
+        self.unpaged[where] = unpaged(weighed)
+        cost, before = sum(rates.units(one) for one in requests), rates.units(self.unpaged[where])
         client = self.of[where]
         return CallStory(
             *where,

@@ -17,6 +17,9 @@ from pager.table import common_length
 BYTES_A_TOKEN = 2.7
 """Measured on recorded sessions: how many bytes a prompt grew by for each token that the provider counted more."""
 
+FIVE_MINUTES, HOUR = 300.0, 3_600.0
+"""The lifetimes that a client of Anthropic can ask for, in seconds."""
+
 REMEMBERED = 8
 """Earlier requests whose beginning a provider may still hold."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
-from instrumentation.bill import tokens_in
+from instrumentation.bill import FIVE_MINUTES, HOUR, tokens_in
 from instrumentation.calls import EVERY
 from instrumentation.prompts import Sent, sent
 from instrumentation.steps import Recording, Step
@@ -138,6 +138,7 @@ class _Reader:
             offers=_offers(dialect, request, carrier),
             called=said.called,
             head=_head(request) if request is not None and listed else b"",
+            lifetime=_lifetime(body),
             usage=answer.usage if answer is not None and not (answer.sent or answer.legs) else None,
         )
 
@@ -174,6 +175,11 @@ def _head(request: Request) -> bytes:
             value = _MARK.sub(b"", bytes(request.body[span.start : span.end]))
             found.update(b"%b %d %b\n" % (name.encode(), len(value), value))
     return found.digest()
+
+
+def _lifetime(body: bytes) -> float:
+    """The longest lifetime that the cache marks of a request ask for; 0 where it has none."""
+    return max((HOUR if b'"1h"' in mark[0] else FIVE_MINUTES for mark in _MARK.finditer(body)), default=0.0)
 
 
 def _parsed(dialect: Dialect, body: bytes) -> Request | None:

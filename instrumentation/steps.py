@@ -20,7 +20,8 @@ class Step(NamedTuple):
     whole answer was not ``answered``: nothing is charged for it. ``offers`` are the tools as the client sent them, None
     where none of them could be sent shorter, and ``called`` the names of those that the answer calls. ``usage`` is what
     the provider counted, as far as it is known. ``head`` is the hash of what of the prompt stands outside of the items,
-    without options such as ``stream``; it is empty where only its size is known.
+    without options such as ``stream``; it is empty where only its size is known. ``lifetime`` are the seconds that the
+    request's cache marks ask for, the most where they differ, and 0 where it has none.
     """
 
     at: float
@@ -41,6 +42,7 @@ class Step(NamedTuple):
     called: tuple[str, ...] = ()
     usage: Tokens | None = None
     head: bytes = b""
+    lifetime: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,7 +246,7 @@ def test_a_prompt_that_paging_keeps_below_the_step_would_have_cost_the_price_abo
     weighed = Weighed(1.0, Parts(results=120), Parts(results=90), [first], 100)
     rates = Rates(models, "own", "")
     assert rates.units(first) == pytest.approx(0.1 * 80 + 1.25 * 10 + 5 * 2)
-    assert unpaged(weighed, rates) == pytest.approx(5 * (0.1 * 100 + 1.25 * 20) + 4 * 5 * 2)
+    assert rates.units(unpaged(weighed)) == pytest.approx(5 * (0.1 * 100 + 1.25 * 20) + 4 * 5 * 2)
 
 
 def test_parts_come_to_what_the_provider_reported():
@@ -330,6 +330,92 @@ def test_a_miss_that_no_bill_foresaw_would_have_been_one_without_paging_too():
     assert last.sent.stubs > 0
     assert before.cached_before > 1_000
     assert last.cached_before < 0.1 * last.client.total
+
+
+# ---------------------------------------------------------------- how long a cache lives
+
+MINUTES, HOURS, UNSAID = (1, 0), (0, 1), (0, 0)
+
+
+def report(tokens, cached, lives, scale=1):
+    """What a provider reports that writes what it has not cached, and says so much of how long."""
+    written = scale * (tokens - cached)
+    return Usage(scale * tokens, scale * cached, written, 1, 0, True, *(written * part for part in lives))
+
+
+def paused(lives, pause=420.0, *later, scale=1, start=START):
+    """A session whose page is evicted after a pause: its prompt shares nothing with the one before it then."""
+    counts = [(1_059, 0), (1_088, 1_059), (412, 0), *later]
+    calls = [
+        one._replace(usage=report(*count, lives, scale))
+        for one, count in zip(grown(len(counts), *start), counts, strict=True)
+    ]
+    return [*calls[:2], calls[2]._replace(gap=pause), *calls[3:]]
+
+
+@pytest.mark.parametrize(
+    ("lives", "pause", "price", "cached"),
+    [
+        (HOURS, 420.0, 2.0, 1_088),
+        (HOURS, 3_700.0, 2.0, 0),
+        (MINUTES, 420.0, 1.25, 0),
+        (MINUTES, 200.0, 1.25, 1_088),
+        (UNSAID, 420.0, 1.25, 0),
+    ],
+)
+def test_a_cache_lives_without_paging_as_long_as_the_provider_granted(lives, pause, price, cached):
+    store = Store()
+    play(store, paused(lives, pause))
+    third = told(store).calls[2]
+    assert third.sent.stubs > 0
+    assert third.cached_before == cached
+    assert third.cost == pytest.approx(price * 412 + 5.0)
+    assert third.cost_before == pytest.approx(0.1 * cached + price * (1_117 - cached) + 5.0)
+    assert (third.cost_before > third.cost) is (cached == 0), "there is a gain only where the cache had died"
+
+
+def test_where_no_grant_is_told_the_marks_of_the_client_say_how_long_a_cache_lives():
+    marked = {
+        "role": "user",
+        "content": [{"type": "text", "text": "do it", "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
+    }
+    for mark, is_gain in (("1h", False), ("5m", True)):
+        marked["content"][0]["cache_control"]["ttl"] = mark
+        store = Store()
+        play(store, paused(UNSAID, start=(marked, *START[1:])))
+        third = told(store).calls[2]
+        assert (third.cost_before > third.cost) is is_gain
+
+
+def test_a_cache_that_later_outlives_such_a_pause_had_not_died_in_it():
+    store = Store()
+    calls = paused(UNSAID, 420.0, (440, 412), (470, 440), scale=10)
+    play(store, calls)
+    assert told(store).calls[2].cached_before == 0
+    store = Store()
+    play(store, [*calls[:4], calls[4]._replace(gap=500.0)])
+    third, _, last = told(store).calls[2:]
+    assert last.cached == 4_400, "found after more than five minutes"
+    assert third.cached_before == pytest.approx(10 * 1_088, rel=0.01)
+    assert third.cost_before < third.cost
+
+
+def test_what_was_found_of_a_cut_prompt_shows_that_the_whole_would_have_been():
+    """The tool is there already; at the last call another page goes, after a pause that the cache outlives."""
+    more = (call("c2", path="src/b.py"), result("c2", page("beta")))
+    bodies = [START, (*START, *ON), (*START, *ON * 2), (*START, *ON * 2, *more), (*START, *ON * 2, *more, *ON)]
+    bodies += [(*START, *ON * 2, *more, *ON * 2)]
+    for found, is_gain in ((400, False), (0, True)):
+        store = Store()
+        usages = [Usage(1_000, 0 if at in (0, 2) else 900, 0, 1, 0, True) for at in range(5)]
+        calls = [
+            Call(body(*items), usage=usage)
+            for items, usage in zip(bodies, [*usages, Usage(600, found, 0, 1, 0, True)], strict=True)
+        ]
+        play(store, [*calls[:-1], calls[-1]._replace(gap=420.0)])
+        last = told(store).calls[-1]
+        assert last.repack is not None
+        assert (last.cached_before == 0) is is_gain
 
 
 # ---------------------------------------------------------------- what the log says
