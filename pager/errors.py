@@ -10,6 +10,7 @@
     ├── PolicyError             a policy can't be found or breaks its contract
     └── StoreError              the log can't be written or read: the call goes out all the same
         ├── StoreConflict       the session went on without us: read it again, then write again
+        │   └── StoreReplaced   the log's file was deleted or replaced: all that was known of it is void
         └── StoreCorrupt        what was read is not what was written
 
 A class exists only where a caller acts differently on it.
@@ -62,6 +63,10 @@ class StoreError(PagerError):
 
 class StoreConflict(StoreError):
     """Another call of the session was logged first, or one before this was not: what this builds on is not there."""
+
+
+class StoreReplaced(StoreConflict):
+    """The log's file was deleted or replaced, and another is open now: nothing that was known to be in it is."""
 
 
 class StoreCorrupt(StoreError):

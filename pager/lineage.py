@@ -170,9 +170,9 @@ class Session:
 
     ``answers`` and ``issued`` say which call got which answer and issued which tool call. ``tables`` are the branches'
     page tables, by their numbers, which keep one ``account`` together, and ``toolsets`` what was decided of tools, by
-    the digests of their lists; ``unpaged`` says why there are none, where they
-    could not be made. ``arm`` and ``learned`` were settled when it was opened: the arm of an experiment, and what it
-    goes by of what others taught.
+    the digests of their lists; ``unpaged`` says why there are none, where they could not be made. ``gone`` if its log
+    is: nothing more is written of it. ``arm`` and ``learned`` were settled when it was opened: the arm of an
+    experiment, and what it goes by of what others taught.
     """
 
     id: str
@@ -186,6 +186,7 @@ class Session:
     account: Account = field(default_factory=Account)
     toolsets: dict[str, Toolset] = field(default_factory=dict)
     unpaged: str = ""
+    gone: bool = False
     harness: str = ""
     arm: str = ""
     learned: str = ""

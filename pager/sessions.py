@@ -139,6 +139,13 @@ class Registry:
         self._owners.update(dict.fromkeys(owned, session.id))
         self._marks.setdefault(session.id, []).extend(owned)
 
+    def clear(self) -> None:
+        """Forget all sessions, whose log is gone."""
+        for session in self._sessions.values():
+            session.gone = True
+        for owned in (self._sessions, self._owners, self._marks, self._recent):
+            owned.clear()
+
     def drop(self, session: str) -> None:
         """Forget a session; the log still has it."""
         self._sessions.pop(session, None)

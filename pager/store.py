@@ -89,6 +89,9 @@ class Store(Protocol):
     def find(self, tenant: str, marks: Sequence[bytes]) -> dict[bytes, Place]:
         """The places that own these marks in this tenant; unknown marks are left out."""
 
+    def present(self) -> bool:
+        """Whether what was written is still there; where it is not, the next append raises StoreReplaced."""
+
     def check(self, *, repair: bool = False) -> Check:
         """Verify every digest and reference; with ``repair`` mend what can be mended."""
 

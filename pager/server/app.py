@@ -97,12 +97,13 @@ class App:
     async def _health(self, _: Scope, __: Receive, send: Send) -> None:
         journal, driver = self._journal, self._driver
         facts = {
-            "status": "ok" if journal and journal.healthy else "degraded",
+            "status": "ok" if journal and journal.healthy and journal.present else "degraded",
             "calls": driver.calls,
             "bypassed": driver.bypassed,
             "hot_sessions": journal.hot_sessions if journal else 0,
             "log": {
-                "open": journal is not None,
+                "open": journal is not None and journal.present,
+                "begun_anew": journal.begun_anew if journal else 0,
                 "failed_writes": journal.failures if journal else 0,
                 "last_failure": driver.without_paths(journal.last_failure)
                 if journal

@@ -16,7 +16,7 @@ from itertools import islice
 
 from pager import sessions
 from pager.dialect import Dialect
-from pager.errors import StoreConflict, StoreCorrupt
+from pager.errors import StoreConflict, StoreCorrupt, StoreReplaced
 from pager.events import Bypassed, Event, PromptCounted, encode
 from pager.identity import Key, session_key
 from pager.lineage import History, Placement, Session, continued, grows, history, place, shared_messages, shares
@@ -81,6 +81,13 @@ class Journal:
         self.healthy = True
         self.failures = 0
         self.last_failure = ""
+        self.begun_anew = 0
+        self._replacement: BaseException | None = None
+
+    @property
+    def present(self) -> bool:
+        """Whether the log is still where it was; the next call begins another where it is not."""
+        return self._store.present()
 
     @property
     def hot_sessions(self) -> int:
@@ -126,7 +133,7 @@ class Journal:
         """Log our own count of a prompt that was still being counted when its answer was logged."""
         spot, attempt = entry.spot, entry.placement.attempt
         event = PromptCounted(branch=spot.branch, call=spot.call, attempt=attempt, estimate=estimate)
-        self._append_later(Batch(spot.session, at, [event], urgent=False))
+        self._add(entry, Batch(spot.session, at, [event], urgent=False))
 
     def answer(self, entry: Entry, answer: Answer, outcome: Outcome, estimate: int) -> None:
         """Log a whole answer and the tool calls in it; ``estimate`` is our own count of the prompt, 0 if unknown."""
@@ -137,14 +144,14 @@ class Journal:
         marks = marks_of_answer(entry, answer)
         session = entry.session
         written = redaction.safe(events, blobs, entry.incoming.secrets)
-        self._append_later(Batch(session.id, outcome.at, *written, session.tenant, marks, urgent=False))
+        self._add(entry, Batch(session.id, outcome.at, *written, session.tenant, marks, urgent=False))
 
     def failure(self, entry: Entry, phase: str, error: str, outcome: Outcome) -> None:
         """Log an attempt that brought no whole answer."""
         event = attempt_failed(entry, phase, error, outcome)
         blobs = {sha256(outcome.body).digest(): outcome.body} if outcome.body else {}
         written = redaction.safe([event], blobs, entry.incoming.secrets)
-        self._append_later(Batch(entry.session.id, outcome.at, *written, entry.session.tenant, urgent=False))
+        self._add(entry, Batch(entry.session.id, outcome.at, *written, entry.session.tenant, urgent=False))
 
     async def note(self, entry: Entry, at: float, events: Sequence[Event], blobs: Mapping[bytes, bytes]) -> None:
         """Log what was decided of a call after it was received; when this returns, it is durable."""
@@ -155,13 +162,15 @@ class Journal:
         moves = b"".join(encode(event) for event in events)
         session = entry.session
         session.head = moved_head(session.head, moves)
-        await self._append(Batch(session.id, at, events, blobs, session.tenant, moves=moves))
+        if not session.gone:
+            with suppress(StoreReplaced):  # nobody can read it again: the call goes on
+                await self._append(Batch(session.id, at, events, blobs, session.tenant, moves=moves))
 
     def later(self, entry: Entry, at: float, events: Sequence[Event]) -> None:
         """Log what nobody waits for."""
         self._happened(entry, events)
         events, _ = redaction.safe(events, {}, entry.incoming.secrets)
-        self._append_later(Batch(entry.session.id, at, events, tenant=entry.session.tenant, urgent=False))
+        self._add(entry, Batch(entry.session.id, at, events, tenant=entry.session.tenant, urgent=False))
 
     def _happened(self, entry: Entry, events: Sequence[Event]) -> None:
         self._meter.happened(entry.incoming.request.model, events)
@@ -267,6 +276,11 @@ class Journal:
         """Append a batch that somebody waits for."""
         return asyncio.wrap_future(self._append_later(batch))
 
+    def _add(self, entry: Entry, batch: Batch) -> None:
+        """Append more of a call that nobody waits for, unless its log is gone."""
+        if not entry.session.gone:
+            self._append_later(batch)
+
     def _append_later(self, batch: Batch) -> Future[int]:
         """Append what the store does not have yet."""
         new = {digest: blob for digest, blob in batch.blobs.items() if digest not in self._stored}
@@ -285,8 +299,23 @@ class Journal:
         if error is None:
             self._stored.update(blobs)
             self.healthy = True
+        elif isinstance(error, StoreReplaced):
+            loop.call_soon_threadsafe(self._replaced, error)
         elif not isinstance(error, StoreConflict):
             loop.call_soon_threadsafe(self._failed, error, batch)
+
+    def _replaced(self, error: BaseException) -> None:
+        """Forget all that was known to be in a log that is gone; calls under way are not logged any further."""
+        if error is self._replacement:  # one error for all that was waiting
+            return
+        self._replacement = error
+        self._stored.clear()
+        self._backlog.clear()
+        self._registry.clear()
+        self.begun_anew += 1
+        self.failures += 1
+        self.last_failure = str(error)
+        log.error("THE LOG IS GONE: %s; what was in it is lost", error)
 
     def _failed(self, error: BaseException, batch: Batch) -> None:
         """Drop what memory knew of a session whose log has a gap now: it is read again from what the log has.

@@ -89,6 +89,15 @@ class FolderLock:
         return True
 
 
+def identity(path: Path) -> tuple[int, int] | None:
+    """What tells the file at this path from another that comes in its place; None where there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def open_writer(path: Path) -> sqlite3.Connection:
     """A connection that may write, to a file that is there and ready; the caller holds the folder's lock."""
     with telling(path, "opened"):
@@ -151,6 +160,7 @@ def _make_private(path: Path) -> None:
     # An existing file is never opened here: closing it would release the locks that SQLite holds on it in this process.
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        _set_aside(path.with_name(path.name + "-wal"))
         _sync(path.parent)
         _sync(path.parent.parent)
     for file in _files(path):
@@ -174,6 +184,14 @@ def _expect_plain(path: Path) -> None:
             if not stat.S_ISREG(mode):
                 what = "a symbolic link" if stat.S_ISLNK(mode) else "not a file"
                 raise StoreError(f"{file} is {what}, and the log is kept in plain files only: move it away")
+
+
+def _set_aside(wal: Path) -> None:
+    """Move the write-ahead log of a file that is gone away: SQLite would write its pages into the new one."""
+    with suppress(FileNotFoundError):
+        wal.rename(wal.with_name(wal.name + ".orphaned"))
+    with suppress(FileNotFoundError):
+        wal.with_name(wal.name.removesuffix("-wal") + "-shm").unlink()
 
 
 def _reserve(wal: Path) -> None:

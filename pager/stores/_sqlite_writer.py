@@ -7,7 +7,7 @@ but for batches that are not urgent, which nobody waits for.
 
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 import zstandard
 
-from pager.errors import StoreConflict, StoreError
+from pager.errors import StoreConflict, StoreError, StoreReplaced
 from pager.events import SCHEMA_VERSION, encode
 from pager.store import Batch, conflict, moved_head
 from pager.stores._blobs import LEVEL, pack
@@ -26,6 +26,7 @@ from pager.stores._sqlite_file import (
     WAL_BYTES,
     FolderLock,
     explained,
+    identity,
     open_writer,
     primary_code,
     telling,
@@ -76,9 +77,11 @@ class _Job(NamedTuple):
 class Writer:
     """The one thread, and the one connection, that writes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, on_replaced: Callable[[], None] = lambda: None) -> None:
         self._path = path
+        self._on_replaced = on_replaced
         self._lock, self._connection = _opened(path)
+        self._file = identity(path)
         self._suspect = False
         self._compressor = zstandard.ZstdCompressor(level=LEVEL)
         self._pages_in_wal = 0  # an estimate: SQLite does not tell
@@ -101,6 +104,10 @@ class Writer:
         job.future.set_exception(StoreError(f"{self._path} is closed"))
         return job.future
 
+    def present(self) -> bool:
+        """Whether the file that is written to is still the one at its path."""
+        return self._file is not None and identity(self._path) == self._file
+
     def close(self) -> None:
         """Write what is queued, then let go of the file."""
         with self._gate:
@@ -115,7 +122,10 @@ class Writer:
         try:
             while not last:
                 jobs, last = self._waiting()
-                self._write(jobs)
+                if jobs and not self.present():
+                    last = self._begin_anew(jobs) or last
+                else:
+                    self._write(jobs)
                 self._checkpoint_when_due()
         finally:
             self._stop(jobs)
@@ -155,6 +165,33 @@ class Writer:
                     job.future.set_exception(seq)
                 else:
                     job.future.set_result(seq)
+
+    def _begin_anew(self, jobs: list[_Job]) -> bool:
+        """Open the file that is there now, or a new one; whether the end of the queue was reached.
+
+        What waits was made by those who believe that the old file has all that they wrote: none of it is written.
+        """
+        last = False
+        with suppress(Empty):
+            while not last:
+                job = self._queue.get_nowait()
+                last = job is None
+                jobs += [job] if job is not None else []
+        with suppress(sqlite3.Error, OSError):
+            self._connection.close()
+        error: StoreError
+        try:
+            lock, self._connection = _opened(self._path)
+        except StoreError as failed:
+            error, self._file = failed, None
+        else:
+            self._lock.close()
+            self._lock, self._file, self._suspect, self._pages_in_wal = lock, identity(self._path), False, 0
+            self._on_replaced()
+            error = StoreReplaced(f"{self._path} was deleted or replaced while it was in use; another is open now")
+        for job in jobs:
+            job.future.set_exception(error)
+        return last
 
     def _commit(self, batches: Sequence[Batch]) -> list[int | StoreConflict]:
         """The last sequence number of each batch, all of them durable, or why one was left out."""

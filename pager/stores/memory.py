@@ -96,6 +96,10 @@ class Store:
         with self._lock:
             return {mark: self._marks[tenant, mark] for mark in marks if (tenant, mark) in self._marks}
 
+    def present(self) -> bool:
+        """Nobody can take it away."""
+        return True
+
     def check(self, *, repair: bool = False) -> Check:
         """Verify every digest and reference; with ``repair`` forget the blobs that are not what they claim."""
         self._expect_open()

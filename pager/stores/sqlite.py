@@ -41,8 +41,8 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._writer = Writer(path)
         self._readers = _Readers(path)
+        self._writer = Writer(path, self._readers.renew)
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -82,6 +82,10 @@ class Store:
             found |= {mark: Place(*place) for mark, *place in self._rows(query, (tenant, *some))}
         return found
 
+    def present(self) -> bool:
+        """Whether the file is still the one that is written to."""
+        return self._writer.present()
+
     def check(self, *, repair: bool = False) -> Check:
         """Verify the file, every digest and every reference; with ``repair`` mend what can be mended."""
         return check_file(self._path, repair=repair)
@@ -109,38 +113,46 @@ class _Readers:
         self._lock = threading.Lock()
         self._idle: list[sqlite3.Connection] = []
         self._open = True
+        self._generation = 0
 
     @contextmanager
     def lend(self) -> Iterator[sqlite3.Connection]:
         """A connection for the time of one step."""
-        connection = self._taken()
+        generation, connection = self._taken()
         try:
             with telling(self._path, "read"):
                 yield connection
         except BaseException:
             connection.close()  # it may be broken; the next reader gets a new one
             raise
-        self._give_back(connection)
+        self._give_back(connection, generation)
+
+    def renew(self) -> None:
+        """Lend no connection any more that was opened before: another file is there now."""
+        with self._lock:
+            self._generation += 1
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
 
     def close(self) -> None:
         """Close what is not lent; the rest is closed when it comes back."""
         with self._lock:
             self._open = False
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self.renew()
 
-    def _taken(self) -> sqlite3.Connection:
+    def _taken(self) -> tuple[int, sqlite3.Connection]:
         with self._lock:
             if not self._open:
                 raise StoreError(f"{self._path} is closed")
+            generation = self._generation
             if self._idle:
-                return self._idle.pop()
-        return open_reader(self._path)
+                return generation, self._idle.pop()
+        return generation, open_reader(self._path)
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _give_back(self, connection: sqlite3.Connection, generation: int) -> None:
         with self._lock:
-            if self._open and len(self._idle) < _IDLE:
+            if self._open and generation == self._generation and len(self._idle) < _IDLE:
                 self._idle.append(connection)
                 return
         connection.close()

@@ -3,13 +3,16 @@
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import urllib.request
 
 import pytest
 
+from pager.events import CallReceived
 from pager.scripted import Say, Script
+from pager.stores import open_store
 
 
 def ask(root, text="hello"):
@@ -60,6 +63,33 @@ def test_a_disk_that_is_full_is_reported_and_calls_go_out_and_logging_resumes(sc
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout
     assert "clean" in checked.stdout
+
+
+@pytest.mark.parametrize("what", ["the file", "the folder"])
+def test_a_log_that_is_deleted_is_noticed_and_begun_anew(scripted, start_proxy, tmp_path, what):
+    scripted.play(Script([Say("fine")], repeat=True))
+    folder = tmp_path / "data"
+    with start_proxy() as proxy:
+        assert ask(proxy.root, "before") == "fine"
+        assert health(proxy.root)["status"] == "ok"
+        if what == "the file":
+            (folder / "ctxpager.sqlite3").unlink()  # its write-ahead log stays
+        else:
+            shutil.rmtree(folder)
+        assert health(proxy.root)["status"] == "degraded"
+        assert not health(proxy.root)["log"]["open"]
+        for number in range(5):
+            assert ask(proxy.root, f"after {number}") == "fine"
+        told = health(proxy.root)
+        assert (told["status"], told["log"]["open"], told["log"]["begun_anew"]) == ("ok", True, 1)
+        assert "deleted" in told["log"]["last_failure"]
+        assert str(tmp_path) not in told["log"]["last_failure"]
+    assert "THE LOG IS GONE" in (tmp_path / "data.log").read_text()
+    store = open_store("sqlite", folder)
+    calls = [row.event for row in store.events() if isinstance(row.event, CallReceived)]
+    assert store.check().problems == ()
+    store.close()
+    assert len(calls) == 5
 
 
 @pytest.mark.parametrize("body", [b"", b"not json", b"[]", b'{"model": "m"}', b'{"messages": 3, "messages": 4}'])

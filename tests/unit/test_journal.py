@@ -454,3 +454,48 @@ def test_a_decision_that_could_not_be_written_is_forgotten():
     assert [type(row.event) for row in store.events()] == [SessionOpened, BranchOpened, CallReceived, CallReceived]
     assert journal.failures == 1
     assert check(store, repair=False).problems == ()
+
+
+@pytest.mark.parametrize("headers", [{"x-session-id": "s"}, {}], ids=["named", "found by lineage"])
+def test_calls_are_logged_anew_when_the_log_was_deleted(tmp_path, headers):
+    store = open_store("sqlite", tmp_path)
+    proxy = Proxy(store)
+    long = "a long story " * 100
+    proxy.call(user(long), headers=headers, answer=SAID)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    assert not proxy.journal.present
+    second = proxy.call(user(long), OK, user("more"), headers=headers, answer=SAID)
+    assert second[1:] == (0, 1, 1)  # the log does not know of the first
+    assert proxy.journal.present
+    assert (proxy.journal.begun_anew, proxy.journal.failures) == (1, 1)
+    third = proxy.call(user(long), OK, user("more"), OK, user("and more"), headers=headers)
+    assert third == (second[0], 0, 2, 1)
+    proxy.restart()
+    assert proxy.call(user(long), OK, user("more"), OK, user("and more"), OK, user("!"), headers=headers)[2] == 3
+    assert check(store, repair=False).problems == ()
+    store.close()
+
+
+def test_what_becomes_of_a_call_whose_log_was_deleted_is_not_written_to_another(tmp_path):
+    store = open_store("sqlite", tmp_path)
+    journal = Journal(store, dialects.load, 10)
+
+    async def send(text):
+        body = json.dumps({"model": "m", "messages": [user(text)]}).encode()
+        return await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+
+    async def play():
+        entry = await send("one")
+        (tmp_path / "ctxpager.sqlite3").unlink()
+        await journal.note(entry, 1.0, [Bypassed("asked", "", 0, 1)], {})
+        await until(lambda: journal.begun_anew == 1)
+        journal.answer(entry, SAID, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
+        journal.failure(entry, "status", "too many", Outcome(429, b"{}", 1.0, 2.0, 2.0))
+        await send("two")
+        await journal.drain()
+
+    asyncio.run(play())
+    assert [type(row.event) for row in store.events()] == [SessionOpened, BranchOpened, CallReceived]
+    assert check(store, repair=False).problems == ()
+    store.close()
