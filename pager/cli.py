@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pager import trust_command
 from pager.config import KEYS, Loaded, Settings, load, render, sources
-from pager.errors import ConfigError, PagerError
+from pager.errors import ConfigError, OptionError, PagerError
 from pager.store import Store
 from pager.terminal import say
 
@@ -201,7 +201,8 @@ def _check_names(loaded: Loaded) -> None:
         try:
             check()
         except PagerError as error:
-            raise ConfigError(f"{loaded.origin[key]}: {key}: {error}") from error
+            wrong = "paging.policy_options" if isinstance(error, OptionError) and key == "policy" else key
+            raise ConfigError(f"{loaded.origin[wrong]}: {wrong}: {error}") from error
 
 
 def _serve(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@
     │   └── NotAllowed          401: the proxy has keys of its own and the client showed none of them
     ├── ConfigError             a setting is wrong: says which file, which key, what is allowed
     ├── PolicyError             a policy can't be found or breaks its contract
+    │   └── OptionError         it was given options that it does not take
     └── StoreError              the log can't be written or read: the call goes out all the same
         ├── StoreConflict       the session went on without us: read it again, then write again
         │   └── StoreReplaced   the log's file was deleted or replaced: all that was known of it is void
@@ -55,6 +56,10 @@ class ConfigError(PagerError):
 
 class PolicyError(PagerError):
     """A policy can't be found, can't be loaded, or broke its contract."""
+
+
+class OptionError(PolicyError):
+    """A policy was given options that it does not take: the mistake is in the options, not in the policy's name."""
 
 
 class StoreError(PagerError):

@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from importlib.machinery import SourceFileLoader
@@ -17,10 +18,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from pager.errors import PolicyError
+from pager.errors import OptionError, PolicyError
 from pager.policy import Policy
 
 PACKAGE = "policies"
+# What the code of a policy may raise by a mistake in it.
+_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError)
 
 
 def policy_names() -> list[str]:
@@ -55,8 +58,10 @@ def _import_shipped(name: str) -> ModuleType:
 def _import(ref: str, place: str) -> ModuleType:
     try:
         return _import_file(ref, Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except (ImportError, SyntaxError, OSError, TypeError, ValueError) as error:
+    except (ImportError, SyntaxError, OSError) as error:
         raise PolicyError(f"policy {ref!r}: {place or 'nothing'} can't be imported: {error}") from error
+    except _FAULTS as error:
+        raise PolicyError(f"policy {ref!r}: {place or 'nothing'} can't be imported: {_fault(error)}") from error
 
 
 def _import_file(ref: str, path: Path) -> ModuleType:
@@ -109,7 +114,9 @@ def _build(ref: str, found: type, settings: Mapping[str, object]) -> Policy:
     try:
         policy = found(**settings)
     except (TypeError, ValueError) as error:
-        raise PolicyError(f"policy {ref!r}: {found.__name__} refuses its options: {error}") from error
+        raise OptionError(f"policy {ref!r}: {found.__name__} refuses its options: {error}") from error
+    except _FAULTS as error:
+        raise PolicyError(f"policy {ref!r}: {found.__name__} can't be made: {_fault(error)}") from error
     _check_protocol(ref, policy)
     return cast("Policy", policy)
 
@@ -121,10 +128,10 @@ def _check_options(ref: str, signature: inspect.Signature, settings: Mapping[str
     options = f"its options are {', '.join(named) or 'none'}"
     unknown = [name for name in settings if name not in named and not takes_any]
     if unknown:
-        raise PolicyError(f"policy {ref!r}: it has no option {unknown[0]!r}{_nearest(unknown[0], named)}; {options}")
+        raise OptionError(f"policy {ref!r}: it has no option {unknown[0]!r}{_nearest(unknown[0], named)}; {options}")
     missing = [name for name, p in named.items() if p.default is p.empty and name not in settings]
     if missing:
-        raise PolicyError(f"policy {ref!r}: its option {missing[0]!r} has no default and must be given; {options}")
+        raise OptionError(f"policy {ref!r}: its option {missing[0]!r} has no default and must be given; {options}")
 
 
 def _check_protocol(ref: str, policy: object) -> None:
@@ -140,6 +147,12 @@ def _check_protocol(ref: str, policy: object) -> None:
         raise PolicyError(
             f"policy {ref!r}: {type(policy).__name__}.choose can't take a view: {error}; {wanted}"
         ) from None
+
+
+def _fault(error: BaseException) -> str:
+    """A mistake in somebody's code in one line: what was raised, and where."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

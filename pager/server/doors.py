@@ -6,8 +6,9 @@ Programs send no Origin and are not concerned.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from pager.errors import ConfigError
 from pager.hosts import is_loopback, is_ours
@@ -43,6 +44,44 @@ def expect_closed(settings: Settings) -> None:
         )
     if not settings.allow_open_bind:
         raise ConfigError(f"{beyond}; set identity.keys, listen on 127.0.0.1, or allow it by --allow-open-bind")
+
+
+def tenants_of(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
+    """The proxy's own keys and whose they are; raises ConfigError where a variable that must hold a key does not."""
+    named = {f"identity.keys.{name}": variable for name, variable in settings.identity.keys.items()}
+    if settings.upstream.api_key_env:
+        named["upstream.api_key_env"] = settings.upstream.api_key_env
+    elif named:
+        raise ConfigError(
+            "identity.keys: also set upstream.api_key_env, as the provider does not know the proxy's keys"
+        )
+    holders: dict[str, str] = {}
+    for key, variable in named.items():
+        value = env.get(variable, "")
+        if not value:
+            raise ConfigError(f"{key}: the environment variable {variable} is not set; set it to the key")
+        if not (value.isascii() and value.isprintable()) or value != value.strip():
+            raise ConfigError(f"{key}: what the environment variable {variable} holds can't be sent as a key")
+        if value in holders:
+            raise ConfigError(f"{key}: {variable} holds the same key as {holders[value]}; each needs one of its own")
+        holders[value] = variable
+    return {env[variable]: name for name, variable in settings.identity.keys.items()}
+
+
+def expect_elsewhere(settings: Settings) -> None:
+    """Raise ConfigError where calls would come back to the proxy itself, without end."""
+    upstream = settings.upstream
+    for key in ["url"] if upstream.url else ["chat", "responses", "messages"]:
+        there = urlsplit(getattr(upstream, key))
+        port = there.port or (443 if there.scheme == "https" else 80)
+        if port == settings.port and _is_here(there.hostname or "", settings.host):
+            raise ConfigError(
+                f"upstream.{key}: {getattr(upstream, key)} is this proxy itself; name a provider's address"
+            )
+
+
+def _is_here(name: str, host: str) -> bool:
+    return name == host.lower() or (is_loopback(name) and (is_loopback(host) or host in {"0.0.0.0", "::"}))  # noqa: S104
 
 
 class Door:

@@ -9,12 +9,12 @@ import uvicorn
 
 from pager import dialects
 from pager.arms import UNCHANGED, Arms, Rule
-from pager.errors import ConfigError, PolicyError, StoreError
+from pager.errors import PolicyError, StoreError
 from pager.models import in_force
 from pager.plugins import load_policy
 from pager.server.app import App, Dashboard
 from pager.server.connection import connection
-from pager.server.doors import Door, expect_closed
+from pager.server.doors import Door, expect_closed, expect_elsewhere, tenants_of
 from pager.server.driver import Driver, FailOpen
 from pager.server.journal import Journal
 from pager.server.learning import Learner, command, may_learn, recall
@@ -38,6 +38,7 @@ log = logging.getLogger("ctxpager")
 def build(settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None) -> Door:
     """The application that these settings describe, with a dashboard if there is one for its log."""
     expect_closed(settings)
+    expect_elsewhere(settings)
     store = _open(settings)
     shown = dashboard(store) if dashboard is not None and store is not None else None
     pager, fail_open, metrics = _pager(settings), FailOpen(), Metrics()
@@ -45,7 +46,7 @@ def build(settings: Settings, env: Mapping[str, str], dashboard: Showing | None 
     hot = settings.identity.hot_sessions
     journal = Journal(store, dialects.load, hot, pager, fail_open, meter) if store else None
     upstream = Upstream(settings.upstream, env)
-    tenants = _tenants(settings, env)
+    tenants = tenants_of(settings, env)
     driver = Driver(settings, upstream, journal, tenants, pager, fail_open, meter)
     _recall(settings, driver, pager, store)
     learner = Learner(pager, store, command(settings)) if pager and store and may_learn(settings) else None
@@ -109,21 +110,6 @@ def _recall(settings: Settings, driver: Driver, pager: Pager | None, store: Stor
             recall(pager, store)
     except StoreError as error:
         log.error("the log can't be read, run `ctxpager check`: %s", error)  # noqa: TRY400 - the reason is in the message
-
-
-def _tenants(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
-    """The proxy's own keys and whose they are; raises ConfigError where a variable that must hold a key does not."""
-    named = {f"identity.keys.{name}": variable for name, variable in settings.identity.keys.items()}
-    if settings.upstream.api_key_env:
-        named["upstream.api_key_env"] = settings.upstream.api_key_env
-    elif named:
-        raise ConfigError(
-            "identity.keys: also set upstream.api_key_env, as the provider does not know the proxy's keys"
-        )
-    for key, variable in named.items():
-        if not env.get(variable):
-            raise ConfigError(f"{key}: the environment variable {variable} is not set; set it to the key")
-    return {env[variable]: name for name, variable in settings.identity.keys.items()}
 
 
 def run(settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None) -> int:

@@ -40,6 +40,41 @@ def test_a_wrong_setting_ends_the_command_with_what_is_wrong(arguments, said, ca
     assert all(word in told for word in said), told
 
 
+MISTAKES = {
+    "a name that is not there": ("undefined", "NameError: name 'undefined' is not defined"),
+    "a division": ("\nx = 1 / 0", "ZeroDivisionError: division by zero"),
+    "a key": ("x = {}['k']", "KeyError: 'k'"),
+    "syntax": ("def", "invalid syntax"),
+    "a policy that can't be made": (
+        "class P:\n    def __init__(self): self.x\n    def choose(self, view): ...",
+        "AttributeError: 'P' object has no attribute 'x'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("flag", [["--policy", "mine.py:P"], ["--experiment-arms", '{ "mine.py:P" = 1.0 }']])
+def test_a_mistake_in_the_code_of_a_policy_is_told_in_one_line(tmp_path, capsys, name, flag):
+    code, said = MISTAKES[name]
+    (tmp_path / "mine.py").write_text(code)
+    assert cli.main(["config", *flag]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"ctxpager: flag {flag[0]}: ")
+    assert said in told
+    assert "mine.py" in told
+    assert "line " in told
+    assert told.count("\n") == 1
+
+
+def test_an_option_that_a_policy_does_not_take_is_told_with_where_it_was_given(capsys):
+    assert cli.main(["config", "--policy", "lru", "--paging-policy-options", "{ nope = 1 }"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(
+        "ctxpager: flag --paging-policy-options: paging.policy_options: policy 'lru': it has no option"
+    )
+    assert told.count("\n") == 1
+
+
 def test_check_of_a_folder_that_is_not_there_makes_none(tmp_path, capsys):
     assert cli.main(["check", "--data-dir", str(tmp_path / "typo")]) == 2
     assert "typo" in capsys.readouterr().err

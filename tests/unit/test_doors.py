@@ -5,7 +5,7 @@ import pytest
 from pager import cli
 from pager.errors import ConfigError
 from pager.hosts import is_loopback, is_ours
-from pager.server.doors import Door, expect_closed
+from pager.server.doors import Door, expect_closed, expect_elsewhere, tenants_of
 from pager.settings import Settings
 
 OWN_KEYS = {"identity": {"keys": {"team": "TEAM_KEY"}}}
@@ -59,6 +59,39 @@ def test_the_command_ends_with_one_line_and_makes_no_log(flags, said, tmp_path, 
     (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("ctxpager: settings from")]
     assert said in line
     assert not (tmp_path / "data").exists()
+
+
+def test_each_key_is_one_of_its_own_and_can_be_sent():
+    keyed = Settings(identity={"keys": {"a": "KEY_A", "b": "KEY_B"}}, **OWN_CREDENTIAL)
+    env = {"KEY_A": "one", "KEY_B": "two", "PROVIDER_KEY": "three"}
+    assert tenants_of(keyed, env) == {"one": "a", "two": "b"}
+    for wrong in ("", "one", "tw\no", "two ", "zwölf"):
+        with pytest.raises(ConfigError, match=r"^identity\.keys\.b: .*KEY_B") as told:
+            tenants_of(keyed, env | {"KEY_B": wrong})
+        assert not wrong or repr(wrong) not in str(told.value)
+    with pytest.raises(ConfigError, match=r"^upstream\.api_key_env: PROVIDER_KEY holds the same key as KEY_A"):
+        tenants_of(keyed, env | {"PROVIDER_KEY": "one"})
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "upstream", "itself"),
+    [
+        ("127.0.0.1", 8787, "http://localhost:8787/v1", True),
+        ("0.0.0.0", 8787, "http://127.0.0.1:8787/v1", True),
+        ("box", 80, "http://Box/v1", True),
+        ("127.0.0.1", 8787, "http://localhost:8788/v1", False),
+        ("127.0.0.1", 8787, "http://box:8787/v1", False),
+        ("127.0.0.1", 443, "https://api.openai.com/v1", False),
+    ],
+)
+def test_calls_that_would_come_back_to_the_proxy_itself_are_a_mistake(host, port, upstream, itself):
+    for key in ("url", "messages"):
+        settings = Settings(host=host, port=port, upstream={key: upstream})
+        if not itself:
+            expect_elsewhere(settings)
+            continue
+        with pytest.raises(ConfigError, match=rf"^upstream\.{key}: .* is this proxy itself"):
+            expect_elsewhere(settings)
 
 
 HOSTS = [
