@@ -18,7 +18,7 @@ _OPENCODE = """in opencode.json, for a provider with "npm": "@ai-sdk/openai-comp
 _GOOSE = "OPENAI_HOST={base} OPENAI_BASE_PATH=v1/chat/completions goose"
 
 CLIENTS: Mapping[str, str] = {
-    "claude": "ANTHROPIC_BASE_URL={base} claude",
+    "claude": "ANTHROPIC_BASE_URL={base} ENABLE_TOOL_SEARCH=true claude",
     "codex": _CODEX,
     "opencode": _OPENCODE,
     "qwen": "OPENAI_BASE_URL={base}/v1 qwen --auth-type openai",

@@ -180,6 +180,13 @@ def _told(report: Report) -> Iterator[RenderableType]:
         yield f"can't be read: {line}"
 
 
+def summary(report: Report) -> str:
+    """What calls came to, in two lines."""
+    sums, failed = report.ledger.total.sums, report.ledger.failed
+    tokens = f"{_short(sums.client.total)} tokens of prompts, of which {_short(sums.upstream)} went out"
+    return f"{_headline(report.ledger.total)}\n{tokens}; {_counted(failed, 'failed attempt', 'failed attempts')}."
+
+
 def _headline(total: Row) -> str:
     """What was saved, in one sentence."""
     sums = total.sums

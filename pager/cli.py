@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pager import trust_command
 from pager.config import KEYS, Loaded, Settings, load, render, sources
 from pager.errors import ConfigError, OptionError, PagerError
 from pager.store import Store
-from pager.terminal import say
+from pager.terminal import printable, say
 
 if TYPE_CHECKING:
     from instrumentation.dashboard import Dashboard
@@ -28,6 +28,7 @@ REPLAY = "play recorded sessions under policies, and say what each would have co
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit status."""
+    printable()
     parser = _parser()
     options, rest = parser.parse_known_args(argv)
     if rest and options.run is not _demo:
@@ -42,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ctxpager", description="A paging proxy in front of a model API.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
+    parser = _Parser(prog="ctxpager", description="A paging proxy in front of a model API.")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, run, words in (
         ("serve", _serve, "run the proxy"),
@@ -139,6 +140,13 @@ def _add_report(command: argparse.ArgumentParser) -> None:
     command.set_defaults(run=_report)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command in one line, instead of all that could have been said."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 class _Version(argparse.Action):
     """Prints the version; looked up only when it is asked for."""
 
@@ -206,13 +214,18 @@ def _check_names(loaded: Loaded) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from pager.server.serve import run  # the server's imports are not needed by the other commands
+    from instrumentation import live  # the server's imports are not needed by the other commands
+    from pager.models import in_force
+    from pager.server.serve import Words, run
 
     loaded = _load(options)
     settings = loaded.settings
     for line in sources(loaded):
         say(f"ctxpager: {line}", error=True)
-    return run(settings, os.environ, _shown(settings) if settings.dashboard.is_shown(settings.host) else None)
+    shown = _shown(settings) if settings.dashboard.is_shown(settings.host) else None
+    models = in_force(settings.prices, settings.models)
+    words = Words(live.price(models), lambda began: live.summary(lambda: _open_log(settings), models, began))
+    return run(settings, os.environ, shown, words)
 
 
 def _shown(settings: Settings) -> "Callable[[Store], Dashboard]":
@@ -416,27 +429,10 @@ def _experiment(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from instrumentation import report
-    from pager import demo
-    from pager.dialects import load as load_dialect
-    from pager.models import in_force
+    from instrumentation.demo_cost import weigh
+    from pager.demo import main as play
 
-    models = in_force("", {})
-
-    def cost(store: Store, key: str) -> demo.Cost:
-        found = report.gather(store, report.Wanted(key), models, load_dialect)
-        return demo.Cost(found.ledger.total.sums.dollars, found.stories[0].calls[-1].input)
-
-    def weigh(store: Store, model: str) -> demo.Outcome:
-        known, prices = models.find(model), models.prices(model)
-        words = (
-            f"{model} at its list price of ${known.input:g} a million tokens: {prices.read:g} of that for cached ones, "
-            f"{prices.write:g} for those written to the cache, where they live {prices.ttl_seconds / 60:.0f} minutes. "
-            "With other lifetimes and prices more or less is saved."
-        )
-        return demo.Outcome(cost(store, demo.WITHOUT), cost(store, demo.WITH), words)
-
-    return demo.main(options.rest, weigh)
+    return play(options.rest, weigh)
 
 
 if __name__ == "__main__":

@@ -391,6 +391,13 @@ class Settings(_Part):
         description="The least level of what is written to standard error. info shows where the proxy listens and "
         "every call that went out untouched by a fault of ours, and is quiet otherwise.",
     )
+    show_calls: Annotated[
+        Literal["terminal", "always", "off"], Words('"terminal", "always" or "off"', guard=HARMLESS)
+    ] = Field(
+        default="terminal",
+        description="Whether `serve` prints a line for each call, and a summary when it is stopped. terminal: where "
+        "standard output is one, so that logs of machines stay quiet.",
+    )
     max_body_mib: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more", guard=HARMLESS)] = Field(
         default=64,
         description="The largest request body accepted, in MiB after decompression. A coding session reaches about 0.5 "

@@ -4,6 +4,8 @@ Names of tools, sessions, models and files, and what errors quote, are other peo
 control characters, and those that turn the direction of writing, are shown by their number.
 """
 
+import codecs
+import io
 import logging
 import re
 import sys
@@ -12,6 +14,28 @@ from typing import TextIO
 # C0 but for tab and line feed, DEL and C1, marks of direction, separators of lines, and halves of letters.
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _STYLE = re.compile("\x1b\\[[0-9;]*m")
+
+
+_SPARKS = dict(zip("▁▂▃▄▅▆▇█", "_.:-=+*#", strict=True))
+_PLAIN = {**_SPARKS, "─": "-", "━": "-", "│": "|", "…": "~", "→": ">", "·": "."}
+"""Signs of reports, and what stands for each where a terminal lacks it."""
+
+_LIKENESS = "ctxpager.likeness"
+
+
+def printable() -> None:
+    """Print a likeness of letters that standard output, or standard error, does not have, instead of failing."""
+    codecs.register_error(_LIKENESS, _likeness)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors=_LIKENESS)
+
+
+def _likeness(error: UnicodeError) -> tuple[str, int]:
+    """Letters of the same number that every terminal has."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
 def harmless(text: str) -> str:

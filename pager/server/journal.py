@@ -47,6 +47,9 @@ MESSAGES_REMEMBERED = 100_000
 TRIES = 30  # how often a call is placed again when its session went on without us: many may race for one session
 BACKLOG = 1_000  # outcomes of calls kept while the log can't be written
 LOOKED_INTO = 2  # sessions read from the store because a history names ids of theirs, which prove nothing
+Watch = Callable[[Entry, Sequence[Event]], None]
+"""Is told what happened in a call; it may not fail."""
+
 log = logging.getLogger("ctxpager.log")
 
 
@@ -61,8 +64,10 @@ class Journal:
         pager: Pager | None = None,
         fail_open: FailOpen | None = None,
         meter: Meter | None = None,
+        watch: Watch = lambda _, __: None,
     ) -> None:
         self._store = store
+        self._watch = watch
         self._meter = meter or Meter()
         self._pager = pager
         self._fail_open = fail_open or (lambda _: nullcontext())
@@ -149,6 +154,7 @@ class Journal:
     def failure(self, entry: Entry, phase: str, error: str, outcome: Outcome) -> None:
         """Log an attempt that brought no whole answer."""
         event = attempt_failed(entry, phase, error, outcome)
+        self._happened(entry, [event])
         blobs = {sha256(outcome.body).digest(): outcome.body} if outcome.body else {}
         written = redaction.safe([event], blobs, entry.incoming.secrets)
         self._add(entry, Batch(entry.session.id, outcome.at, *written, entry.session.tenant, urgent=False))
@@ -174,6 +180,7 @@ class Journal:
 
     def _happened(self, entry: Entry, events: Sequence[Event]) -> None:
         self._meter.happened(entry.incoming.request.model, events)
+        self._watch(entry, events)
 
     async def peek(self, incoming: Incoming) -> Paged | None:
         """How a request would be paged if it were a call now; nothing is logged, and nothing changes."""

@@ -1,25 +1,35 @@
 """Puts the server together from the settings and runs it."""
 
 import asyncio
+import errno
 import logging
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib.metadata import version
+from time import time
+from typing import NamedTuple
 
 import uvicorn
 
 from pager import dialects
 from pager.arms import UNCHANGED, Arms, Rule
 from pager.errors import PolicyError, StoreError
+from pager.events import Event
 from pager.models import in_force
 from pager.plugins import load_policy
+from pager.server.advice import Advice
 from pager.server.app import App, Dashboard
 from pager.server.connection import connection
+from pager.server.console import Console, Price
 from pager.server.doors import Door, expect_closed, expect_elsewhere, tenants_of
 from pager.server.driver import Driver, FailOpen
+from pager.server.entries import Entry
 from pager.server.journal import Journal
 from pager.server.learning import Learner, command, may_learn, recall
 from pager.server.metrics import Meter, Metrics
 from pager.server.paging import Pager
+from pager.server.presence import Presence
 from pager.server.upstream import Upstream
 from pager.settings import Settings
 from pager.store import Store
@@ -32,10 +42,23 @@ ANSWERS_RECALLED = 500  # newest answers in the log from which the token counts'
 Showing = Callable[[Store], Dashboard]
 """Makes the dashboard of a log."""
 
+Summary = Callable[[float], str]
+"""Says what calls since a time came to, as the log has them."""
+
+
+class Words(NamedTuple):
+    """What puts calls into money, one by one and all together, for whoever watches the proxy."""
+
+    price: Price
+    summary: Summary
+
+
 log = logging.getLogger("ctxpager")
 
 
-def build(settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None) -> Door:
+def build(
+    settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None, console: Console | None = None
+) -> Door:
     """The application that these settings describe, with a dashboard if there is one for its log."""
     expect_closed(settings)
     expect_elsewhere(settings)
@@ -44,7 +67,8 @@ def build(settings: Settings, env: Mapping[str, str], dashboard: Showing | None 
     pager, fail_open, metrics = _pager(settings), FailOpen(), Metrics()
     meter = Meter(metrics, fail_open)
     hot = settings.identity.hot_sessions
-    journal = Journal(store, dialects.load, hot, pager, fail_open, meter) if store else None
+    watch = _guarded(console, fail_open)
+    journal = Journal(store, dialects.load, hot, pager, fail_open, meter, watch) if store else None
     upstream = Upstream(settings.upstream, env)
     tenants = tenants_of(settings, env)
     driver = Driver(settings, upstream, journal, tenants, pager, fail_open, meter)
@@ -68,6 +92,19 @@ def build(settings: Settings, env: Mapping[str, str], dashboard: Showing | None 
 
     spoken = [dialects.load(name) for name in dialects.names()]
     return Door(App(driver, spoken, upstream, journal, start, stop, metrics, shown), settings, tenants.keys())
+
+
+def _guarded(console: Console | None, fail_open: FailOpen) -> Callable[[Entry, Sequence[Event]], None]:
+    """Shows what happens in calls, if there is a console, and gives advice; whatever fails there, calls go on."""
+    advice = Advice()
+
+    def watch(entry: Entry, events: Sequence[Event]) -> None:
+        with fail_open(lambda _: None):
+            advice.happened(entry, events)
+            if console is not None:
+                console.happened(entry, events)
+
+    return watch
 
 
 def _pager(settings: Settings) -> Pager | None:
@@ -112,15 +149,20 @@ def _recall(settings: Settings, driver: Driver, pager: Pager | None, store: Stor
         log.error("the log can't be read, run `ctxpager check`: %s", error)  # noqa: TRY400 - the reason is in the message
 
 
-def run(settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None) -> int:
+def run(
+    settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None, words: Words | None = None
+) -> int:
     """Serve until stopped; the exit status."""
     out = logging.StreamHandler()
     out.setFormatter(Formatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[out])
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    logging.getLogger("uvicorn.error").addFilter(_worth_telling)
+    spoken = _Spoken()
+    logging.getLogger("uvicorn.error").addFilter(spoken)
+    console = Console(words.price) if words is not None and _shows_calls(settings) else None
+    began = time()
     config = uvicorn.Config(
-        build(settings, env, dashboard),
+        build(settings, env, dashboard, console),
         host=settings.host,
         port=settings.port,
         loop="auto",
@@ -135,36 +177,66 @@ def run(settings: Settings, env: Mapping[str, str], dashboard: Showing | None = 
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE,
     )
-    server = _Server(config, shows=dashboard is not None)
+    presence = Presence(settings.data_dir)
+    if presence.other:
+        log.warning("the log in %s is also written by %s", settings.data_dir, presence.other)
+    server = _Server(config, settings, presence, spoken, shows=dashboard is not None)
     with suppress(KeyboardInterrupt):
         server.run()
+    presence.close()
+    if console is not None and words is not None and server.started:
+        console.close()
+        with suppress(KeyboardInterrupt):  # whoever does not want to wait for the sum
+            say(f"\n{words.summary(began)}", flush=True)
     return 0 if server.started else 1
 
 
-def _worth_telling(record: logging.LogRecord) -> bool:
-    """Leave out what uvicorn says of streams that break off as the provider's did, and of its own coming and going."""
-    cancelled = bool(record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
-    broken_off = "without completing response" in record.getMessage()
-    return record.levelno >= logging.ERROR and not broken_off and not cancelled
+def _shows_calls(settings: Settings) -> bool:
+    """Whether each call is shown: if so set, and else on a terminal."""
+    return settings.show_calls == "always" or (settings.show_calls == "terminal" and sys.stdout.isatty())
+
+
+class _Spoken(logging.Filter):
+    """Leaves out what uvicorn says of broken streams, which are the provider's, and of its own coming and going.
+
+    ``refusal`` is why it could not listen, for a clearer line than its own.
+    """
+
+    refusal: OSError | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is worth reading."""
+        if isinstance(record.msg, OSError):
+            self.refusal = record.msg
+            return False
+        cancelled = bool(record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+        broken_off = "without completing response" in record.getMessage()
+        return record.levelno >= logging.ERROR and not broken_off and not cancelled
 
 
 class _Server(uvicorn.Server):
-    """Says where it listens once it does."""
+    """Says where it listens once it does, and why if it can't."""
 
-    def __init__(self, config: uvicorn.Config, *, shows: bool) -> None:
+    def __init__(
+        self, config: uvicorn.Config, settings: Settings, presence: Presence, spoken: _Spoken, *, shows: bool
+    ) -> None:
         super().__init__(config)
+        self._settings = settings
+        self._presence = presence
+        self._spoken = spoken
         self._shows = shows
 
     async def startup(self, sockets: object = None) -> None:
         try:
             await super().startup(sockets=sockets)  # type: ignore[arg-type]
         except SystemExit:
-            where = f"{self.config.host}:{self.config.port}"
-            say(f"ctxpager can't listen on {where}: the reason stands above", error=True)
+            say(_refused(self._settings, self._spoken.refusal), error=True)
             raise
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
-            say(_greeting(self.config.host, port, shows=self._shows), flush=True)
+            base = _base(self._settings.host, port)
+            self._presence.listening(base)
+            say(_greeting(self._settings, base, shows=self._shows), flush=True)
 
     async def shutdown(self, sockets: object = None) -> None:
         under_way = len(self.server_state.tasks)
@@ -173,18 +245,44 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets=sockets)  # type: ignore[arg-type]
 
 
-def _greeting(host: str, port: int, *, shows: bool) -> str:
+def _refused(settings: Settings, refusal: OSError | None) -> str:
+    """Why the proxy can't listen, and the way out."""
+    where = f"{settings.host}:{settings.port}"
+    if refusal is not None and refusal.errno == errno.EADDRINUSE:
+        return f"ctxpager: can't listen on {where}: the port is in use; stop what uses it, or choose another by --port"
+    why = (refusal.strerror or str(refusal)) if refusal is not None else "the server did not start"
+    return f"ctxpager: can't listen on {where}: {why}"
+
+
+def _base(host: str, port: int) -> str:
     name = f"[{host}]" if ":" in host else host
-    base = f"http://{name}:{port}"
+    return f"http://{name}:{port}"
+
+
+def _greeting(settings: Settings, base: str, *, shows: bool) -> str:
+    """Where the proxy is, what it does, and where it sends calls."""
+    upstream = settings.upstream
+    places = {name: upstream.base(name) for name in dialects.names()}
+    providers = [f"{', '.join(its)} to {url}" for url, its in _by_value(places)]
     return "\n".join(
         [
-            f"ctxpager listens on {base}",
-            f"  OpenAI clients (Chat Completions, Responses):  base URL {base}/v1",
-            f"  Anthropic clients (Messages):                  base URL {base}",
-            f"  health, metrics:                               {base}/healthz, {base}/metrics",
-            *([f"  dashboard:                                     {base}/"] if shows else []),
+            f"ctxpager {version('ctxpager')} listens on {base}",
+            f"  OpenAI clients     base URL {base}/v1",
+            f"  Anthropic clients  base URL {base}",
+            f"  Claude Code        ANTHROPIC_BASE_URL={base} ENABLE_TOOL_SEARCH=true claude",
+            *([f"  dashboard          {base}/"] if shows else []),
+            f"  health, metrics    {base}/healthz, {base}/metrics",
+            f"  policy             {settings.policy}",
+            f"  log                {settings.data_dir}{'' if settings.store == 'sqlite' else f' ({settings.store})'}",
+            *(f"  {'upstream' if at == 0 else '':<18} {line}" for at, line in enumerate(providers)),
         ]
     )
+
+
+def _by_value(places: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+    """Each value with the names that have it."""
+    for value in dict.fromkeys(places.values()):
+        yield value, [name for name, its in places.items() if its == value]
 
 
 def _open(settings: Settings) -> Store | None:

@@ -102,7 +102,9 @@ def test_it_ends_with_what_policies_would_have_saved_and_how_to_start(tmp_path, 
     _, out, _ = run(capsys, write(tmp_path / "logs", "claude_code"), "--policies", "cost_aware,lru,keep_all")
     rows = [line.split()[0] for line in lines_of(out, "policy ", 5)[2:]]
     assert rows == ["keep_all", "cost_aware", "lru"]
-    assert out.endswith(f"start it:\n\n    ctxpager serve\n\n    ANTHROPIC_BASE_URL={BASE} claude\n")
+    assert out.endswith(
+        f"start it:\n\n    ctxpager serve\n\n    ANTHROPIC_BASE_URL={BASE} ENABLE_TOOL_SEARCH=true claude\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_the_line_for_the_client_is_that_of_the_logs(tmp_path, capsys, name, lin
 def test_the_address_is_that_of_the_settings(tmp_path, capsys):
     path = record(tmp_path / "one.jsonl", harness="Claude-Code 2")
     _, out, _ = run(capsys, path, "--host", "::1", "--port", "99")
-    assert "ANTHROPIC_BASE_URL=http://[::1]:99 claude" in out
+    assert "ANTHROPIC_BASE_URL=http://[::1]:99 ENABLE_TOOL_SEARCH=true claude" in out
 
 
 def test_the_client_with_most_calls_comes_first(tmp_path):

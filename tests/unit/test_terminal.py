@@ -1,7 +1,10 @@
 """What is written for people: nothing in it that a terminal would obey."""
 
 import logging
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -57,3 +60,25 @@ def test_a_message_of_the_log_is_one_harmless_line_and_what_was_raised_stands_be
     assert first.startswith(r"ERROR passed on unread: /v1\n\x1b]0;")
     assert below[0] == "Traceback (most recent call last):"
     assert not OBEYED.search("\n".join([first, *below]))
+
+
+# ---------------------------------------------------------------- terminals without some letters
+
+
+def printed(words, encoding):
+    code = f"from pager.terminal import printable; printable(); print({words!r})"
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True, env=env).stdout
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_signs_of_reports_have_a_likeness_where_a_terminal_lacks_them(encoding):
+    assert printed("▁▂▃▄▅▆▇█ ─── tools… 漢", encoding) == b"_.:-=+*# --- tools~ ?\n"
+
+
+def test_a_terminal_that_has_all_letters_gets_them():
+    assert printed("▁─… 漢", "utf-8") == "▁─… 漢\n".encode()
+
+
+def test_a_way_to_treat_letters_that_the_user_chose_stays():
+    assert printed("▁", "ascii:backslashreplace") == b"\\u2581\n"

@@ -1,0 +1,29 @@
+"""Puts calls into money for those who watch the proxy: each as it ends, and all of them when it is stopped."""
+
+from collections.abc import Callable
+
+from instrumentation.costs import cost
+from pager.errors import PagerError
+from pager.events import Tokens
+from pager.models import Table as Models
+from pager.store import Store
+
+
+def price(models: Models) -> Callable[[str, Tokens], float | None]:
+    """What tokens cost at a model of some name, in US dollars; None where its price is not known."""
+    return lambda model, usage: cost(usage, models, model).dollars
+
+
+def summary(open_log: Callable[[], Store], models: Models, since: float) -> str:
+    """What calls since a time came to, as the log has them, or why that can't be said."""
+    from instrumentation import report, report_words  # needed once, when the proxy ends
+    from pager.dialects import load as load_dialect
+
+    try:
+        store = open_log()
+        try:
+            return report_words.summary(report.gather(store, report.Wanted(since=since), models, load_dialect))
+        finally:
+            store.close()
+    except PagerError as error:
+        return f"ctxpager: {error}"
