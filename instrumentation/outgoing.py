@@ -15,7 +15,7 @@ from pager.errors import StoreCorrupt
 from pager.events import AnswerFinished, CallReceived
 from pager.exchange import LONGEST
 from pager.model import Request
-from pager.render import Outgoing, marked, render
+from pager.render import Outgoing, lacks_marks, marked, render
 from pager.splice import Carrier
 from pager.store import Stored
 from pager.table import Table
@@ -78,7 +78,9 @@ def _proven(dialect: Dialect, request: Request, table: Table, call: CallReceived
     """The request as it was sent: paged or in full, with cache marks or without, whichever has the logged digest."""
     place = dialect.carrier(request)
     carrier = place if isinstance(place, Carrier) else None
-    ways = [render(dialect, request, table, carrier, marks=marks) for marks in (True, False)]
+    ways = [render(dialect, request, table, carrier)]
+    table.set_marks(ends=lacks_marks(dialect, request, table), anchors=[table.last_end + 1])  # before marks were logged
+    ways.append(render(dialect, request, table, carrier))
     for way in [*ways, marked(dialect, request)]:
         if way.digest(call.body) == answer.sent:
             return way

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from pager.mark_cache import FIVE_MINUTES, HOUR
 from pager.policy import Prices
 
 LIFETIME = 3_600.0
@@ -68,6 +69,7 @@ class Evidence:
 
     ``held`` is the longest gap after which the prefix was still there, ``lost`` are the two shortest above it after
     which it was gone, and ``empty`` the two shortest after which nothing at all was cached since anything last was.
+    ``granted`` is the lifetime that the provider's usage names for what it wrote last, 0 where it names none.
     A call tells something if the one before it was answered, asked the same model, and went out as it was noted.
     """
 
@@ -75,6 +77,7 @@ class Evidence:
     held: float = 0.0
     lost: tuple[float, ...] = ()
     empty: tuple[float, ...] = ()
+    granted: float = 0.0
     at: float = 0.0
     answered: bool = False
     apart: bool = False
@@ -84,6 +87,7 @@ class Evidence:
         """Note a prompt of so many tokens, of which the first ``shared`` are also those of the prompt before."""
         if model != self.model:
             self.model, self.held, self.lost, self.empty, self.answered = model, 0.0, (), (), False
+            self.granted = 0.0
         share = shared / max(shared, tokens, 1)
         tells = self.answered and share > 0 and not self.apart
         self.sent_last = Sent(max(0.0, at - self.at), share) if tells else None
@@ -109,6 +113,11 @@ class Evidence:
             self.empty = ()
         if sent is not None and sent.share * tokens >= TELLING:
             self._learn(sent.gap, cached, cached / (sent.share * tokens))
+
+    def granted_by(self, short: int, long: int) -> None:
+        """Note how many tokens were written for five minutes and for an hour; the end of a prompt lives the shorter."""
+        if short or long:
+            self.granted = FIVE_MINUTES if short else HOUR
 
     def _learn(self, gap: float, cached: int, found: float) -> None:
         if found >= HELD:

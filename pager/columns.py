@@ -135,6 +135,7 @@ class Columns:
     tool_pages: "Numbers"
     tool_reused: "Numbers"
     usual: "Numbers"
+    found: "Numbers"
 
     @property
     def evictable(self) -> "Flags":
@@ -176,7 +177,7 @@ class Pages(Sequence[PageView]):
 
     def _make(self) -> list[PageView]:
         it = self.columns
-        numbers = (it.before, it.after, it.age, it.idle, it.uses, it.faults, it.tool_pages, it.tool_reused)
+        numbers = (it.before, it.after, it.age, it.idle, it.uses, it.faults, it.tool_pages, it.tool_reused, it.found)
         flags = (it.superseded, it.pinned, it.cached, it.resident)
         whole = zip(*(column.astype(int).tolist() for column in numbers), strict=True)
         traits = zip(*(column.tolist() for column in flags), strict=True)
@@ -203,10 +204,11 @@ class Pages(Sequence[PageView]):
                 made,
                 reused,
                 usual,
+                found,
             )
             for at, (
                 one,
-                (before, after, age, idle, uses, faults, made, reused),
+                (before, after, age, idle, uses, faults, made, reused, found),
                 (superseded, pinned, cached, resident),
                 usual,
             ) in enumerate(rows)
@@ -231,11 +233,12 @@ def columns(pages: Sequence[PageView]) -> Columns:
     def flags(name: str) -> "Flags":
         return np.fromiter(map(attrgetter(name), pages), bool, len(pages))
 
+    before, found = numbers("before"), numbers("found")
     return Columns(
         tokens=numbers("tokens"),
         stub_tokens=numbers("stub_tokens"),
         size=numbers("size"),
-        before=numbers("before"),
+        before=before,
         after=numbers("after"),
         age=numbers("age"),
         idle=numbers("idle"),
@@ -250,4 +253,5 @@ def columns(pages: Sequence[PageView]) -> Columns:
         tool_pages=numbers("tool_pages"),
         tool_reused=numbers("tool_reused"),
         usual=numbers("usual"),
+        found=np.where(found < 0, before, found),
     )

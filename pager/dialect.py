@@ -50,8 +50,11 @@ class Dialect(Protocol):
     def carrier(self, request: Request) -> Carrier | str:
         """Where a tool of ours can be added to this request, or why it can't be."""
 
-    def mark(self, raw: bytes) -> bytes | None:
-        """The item with a mark that tells the provider to cache the prompt up to here; None where it can carry none."""
+    def mark(self, raw: bytes, lifetime: float = ...) -> bytes | None:
+        """The item with a mark that tells the provider to cache the prompt up to here; None where it can carry none.
+
+        ``lifetime`` are the seconds that it asks for, by default as few as the provider offers.
+        """
 
     def mark_head(self, request: Request) -> tuple[Span, bytes] | None:
         """The edit of the body that marks what stands before the messages to be cached; None where there is none.

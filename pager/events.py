@@ -73,6 +73,8 @@ class CallReceived(Event, frozen=True):
     messages.
     ``body`` is a digest over the digests of all parts, the same only for the same bytes; ``size`` is of the whole body,
     decoded from its content ``encoding``.
+    ``head_marks`` and ``auto_mark`` are the lifetimes that the client's cache marks outside of the messages ask for, in
+    seconds; ``auto_mark`` is that of a mark for the request as a whole.
     """
 
     branch: int
@@ -95,6 +97,8 @@ class CallReceived(Event, frozen=True):
     lineage: str = ""
     server_state: str = ""
     headers: dict[str, str] = {}
+    head_marks: list[float] = []
+    auto_mark: float = 0.0
 
 
 class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -266,6 +270,22 @@ class ToolsDecided(Event, frozen=True):
     price: float = 0.0
 
 
+class Marked(Event, frozen=True):
+    """Cache marks of ours were set in a branch, from this call on until others are.
+
+    ``ends``: the client sets none at all, so what stands before the messages and the last of them are marked.
+    ``anchors`` are the prefixes, by their number of items as they go out, that are kept alive for a later repack.
+    ``legs``: hidden legs end at a mark of their own.
+    """
+
+    branch: int
+    call: int
+    attempt: int
+    ends: bool = False
+    anchors: list[int] = []
+    legs: bool = False
+
+
 class LegFinished(Event, frozen=True):
     """A hidden leg of a call ended: the model asked for pages, and was answered here.
 
@@ -339,6 +359,7 @@ _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     | Bypassed
     | Repacked
     | ToolsDecided
+    | Marked
     | LegFinished
     | LegFailed
     | Learned

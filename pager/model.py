@@ -63,7 +63,8 @@ class Request:
     where they are not evenly spaced. ``system`` is the normalised hash of a system prompt outside the messages.
     ``session_hints`` are fields of the body that may name the session, best first, as (source, value).
     ``server_state`` names the field that makes the provider hold part of the prompt, or is empty; ``follows`` is the id
-    of the answer that such a request continues.
+    of the answer that such a request continues. ``head_marks`` are the lifetimes that the cache marks outside of the
+    items ask for, in seconds, and ``auto_mark`` that of a mark which the provider puts on the last block, or 0.
     """
 
     dialect: str
@@ -81,6 +82,8 @@ class Request:
     session_hints: tuple[tuple[str, str], ...] = ()
     server_state: str = ""
     follows: str = ""
+    head_marks: tuple[float, ...] = ()
+    auto_mark: float = 0.0
 
     @property
     def outside(self) -> int:

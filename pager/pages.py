@@ -1,9 +1,10 @@
 """What an item of a prompt holds that paging cares for: pages, the tool calls made and answered, what was said."""
 
 from hashlib import sha256
+from itertools import pairwise
 from typing import NamedTuple
 
-from pager.model import Kind, Message
+from pager.model import Block, Kind, Message
 from pager.quotes import said
 from pager.sites import Site
 from pager.stubs import handle_of
@@ -37,13 +38,19 @@ class Made(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """One item: ``said`` is what the model said in it, ``results`` the calls it answers and whether they failed."""
+    """One item: ``said`` is what the model said in it, ``results`` the calls it answers and whether they failed.
+
+    ``positions`` are those that a provider counts when it looks back from a cache mark: calls in a row are one, and so
+    are results. ``markable``: whether some block of it can carry a mark.
+    """
 
     pages: tuple[Found, ...] = ()
     calls: tuple[Made, ...] = ()
     results: tuple[tuple[str, bool], ...] = ()
     said: str = ""
     reasoning: bool = False
+    positions: int = 1
+    markable: bool = True
 
 
 def contents(message: Message, sites: list[Site]) -> Contents:
@@ -60,7 +67,21 @@ def contents(message: Message, sites: list[Site]) -> Contents:
         results=tuple((block.call_id, block.is_error) for block in message.blocks if block.kind is Kind.RESULT),
         said="\n".join(spoken) if message.role == "assistant" else "",
         reasoning=any(block.kind is Kind.REASONING for block in message.blocks),
+        positions=_positions(message),
+        markable=any(_can_carry(block) for block in message.blocks),
     )
+
+
+def _positions(message: Message) -> int:
+    """How many positions a message has; runs of calls, and of results, are one each."""
+    kinds = [block.kind for block in message.blocks]
+    shared = sum(kind is before and kind in (Kind.CALL, Kind.RESULT) for before, kind in pairwise(kinds))
+    return max(1, len(kinds) - shared)
+
+
+def _can_carry(block: Block) -> bool:
+    """Whether a block can carry a cache mark: neither thinking nor an empty text can."""
+    return block.kind in (Kind.CALL, Kind.RESULT, Kind.MEDIA) or (block.kind is Kind.TEXT and bool(block.text.strip()))
 
 
 def _page(site: Site) -> Found | None:

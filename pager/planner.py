@@ -6,7 +6,7 @@ even those that the rules protect.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ class Terms:
 
     ``bound`` if thinking in the prompt holds only while nothing before it changes; a prompt of fewer than ``cacheable``
     tokens is never cached. ``experience`` is what other sessions, also of this ``harness``, have taught. A new page
-    stays for ``grace`` calls.
+    stays for ``grace`` calls. ``by_marks``: the provider finds only what ends at a cache mark.
     """
 
     prices: Prices
@@ -41,13 +41,15 @@ class Terms:
     experience: Experience = SHIPPED
     harness: str = ""
     grace: int = GRACE
+    by_marks: bool = False
 
 
 class Plan(NamedTuple):
     """What becomes of a prompt at one call.
 
     ``pages`` go; ``rejected`` says which rule a policy's proposal broke. ``saved`` are the tokens that each call from
-    now on is shorter by, ``rewritten`` those that the provider reads again, ``price`` what that costs.
+    now on is shorter by, ``rewritten`` those that the provider reads again, ``price`` what that costs. ``anchors`` are
+    the prefixes, by their number of slots, that cache marks of ours should end, the most useful first.
     """
 
     cause: str = ""
@@ -58,10 +60,11 @@ class Plan(NamedTuple):
     saved: int = 0
     rewritten: int = 0
     price: float = 0.0
+    anchors: tuple[int, ...] = ()
 
 
 def view(table: Table, outside: int, terms: Terms) -> View:
-    """What a policy sees of the branch at its latest call; so many bytes of the prompt stand outside of its items."""
+    """What a policy sees of the branch at its latest call; ``outside`` bytes of the prompt are outside of its items."""
     warm = is_warm(table, terms)
     shown, total = _columns(table, outside, terms, warm=warm)
     return View(
@@ -113,8 +116,25 @@ def _columns(table: Table, outside: int, terms: Terms, *, warm: bool) -> tuple[C
         made[it.tools].astype(float),
         reused[it.tools].astype(float),
         _usual(table, terms),
+        _found(table, starts, gained, before) if terms.by_marks and warm else before,
     )
     return shown, total
+
+
+def _found(table: Table, starts: "Numbers", gained: "Numbers", before: "Numbers") -> "Numbers":
+    """The tokens that a provider which caches at marks would still find, if each page were the first to go.
+
+    ``starts`` are the tokens before each slot, ``gained`` those that stubs spare up to the end of each page.
+    """
+    marks = table.sent_marks()
+    held = table.held.alive(table.at) if table.free_marks else table.held.findable(table.at, marks, table.positions)
+    if not held:
+        return np.zeros_like(before)
+    slots, prefixes = table.numbers["slot"], np.array(held)
+    spared = np.concatenate([[0.0], gained])[np.searchsorted(slots, prefixes)]
+    tokens = np.concatenate([[0.0], np.maximum(0.0, starts[np.minimum(prefixes, len(starts) - 1)] - spared)])
+    found: Numbers = np.minimum(before, tokens[np.searchsorted(prefixes, slots, side="right")])
+    return found
 
 
 def _usual(table: Table, terms: Terms) -> "Numbers":
@@ -139,8 +159,24 @@ def propose(policy: Policy, table: Table, outside: int, terms: Terms) -> Plan:
     """What the policy wants to go, if the rules allow it."""
     seen = view(table, outside, terms)
     if not columns(seen.pages).evictable.any():
-        return Plan(reason="no page may go")
+        return Plan(reason="no page may go", anchors=_anchors(table, terms))
     decision = policy.choose(seen)
+    plan = _allowed(decision, table, seen)
+    if not (terms.by_marks and seen.warm and table.free_marks and table.tool):
+        return plan._replace(anchors=_anchors(table, terms, plan))
+    # As if a mark stood before every page: where the policy would cut then, a mark of ours is set.
+    it = columns(seen.pages)
+    wished = policy.choose(replace(seen, pages=Pages(table.pages, replace(it, found=it.before))))
+    wish, cut = _allowed(wished, table, seen), _slot_of(wished.cut, table)
+    waiting = seen.prices.read * wish.saved
+    if plan.pages and wish.pages and not decision.urgent and plan.price - _ideal(wish, seen) > waiting:
+        reason = f"{plan.reason}; waits a call for a mark before the first page"
+        return Plan(reason=reason, anchors=_anchors(table, terms, cut=wish.pages[0].slot))
+    return plan._replace(anchors=_anchors(table, terms, plan, wish.pages[0].slot if wish.pages else cut))
+
+
+def _allowed(decision: Decision, table: Table, seen: View) -> Plan:
+    """A policy's decision as a plan with its price; without pages if there are none, or they break a rule."""
     if not decision.evict:
         return Plan(reason=decision.reason)
     broken = _broken_rule(decision, table, seen)
@@ -148,6 +184,51 @@ def propose(policy: Policy, table: Table, outside: int, terms: Terms) -> Plan:
         return Plan(reason=decision.reason, rejected=broken)
     chosen = sorted((table.known[name] for name in decision.evict), key=lambda page: page.row)
     return _priced("policy", decision.reason, chosen, table, seen)
+
+
+def _slot_of(position: int | None, table: Table) -> int | None:
+    """The slot of the page at this position; None where there is no such page."""
+    return table.pages[position].slot if position is not None and 0 <= position < len(table.pages) else None
+
+
+def _ideal(wish: Plan, seen: View) -> float:
+    """What a plan would cost if a mark stood right before its first page."""
+    it, first = columns(seen.pages), wish.pages[0].row
+    behind = float(it.tokens[first] + it.after[first]) - wish.saved
+    return max(0.0, behind) * (seen.prices.write - seen.prices.read)
+
+
+NO_PLAN = Plan()
+
+
+def _anchors(table: Table, terms: Terms, plan: Plan = NO_PLAN, cut: int | None = None) -> tuple[int, ...]:
+    """The prefixes that marks of ours should end, as many as the client leaves free, less one for hidden legs.
+
+    First what this request needs to find: the longest prefix before a repack, or what the client's own marks do not
+    reach any more. Then the slots before ``cut``, where a later repack would begin. Then those kept alive so far.
+    """
+    if not terms.by_marks or not table.free_marks:
+        return ()
+    held, end = table.held.alive(table.at), len(table.slots)
+    wanted: list[int] = []
+    if plan.pages:
+        wanted += [count for count in held if count <= plan.pages[0].slot][-1:]
+    elif held and held[-1] not in table.held.findable(table.at, table.client_prefixes, table.positions):
+        wanted.append(held[-1])
+    if cut is not None:
+        wanted.append(cut)
+    wanted += table.anchors
+    usable = (_markable(table, count) for count in wanted if count <= end)
+    own = set(table.client_prefixes)
+    distinct = [count for count in dict.fromkeys(usable) if count > 0 and count not in own]
+    return tuple(distinct[: max(1, table.free_marks - 1)])
+
+
+def _markable(table: Table, prefix: int) -> int:
+    """The longest prefix, of at most this one, whose last item can carry a mark."""
+    while prefix > 0 and not table.slots[prefix - 1].markable:
+        prefix -= 1
+    return prefix
 
 
 def unasked(table: Table, names: Collection[str]) -> Plan:
@@ -177,10 +258,11 @@ def rescue(table: Table, outside: int, terms: Terms, excess: int) -> Plan:
 
 
 def _priced(cause: str, reason: str, gone: list[Page], table: Table, seen: View) -> Plan:
-    """A plan with what it costs: all that is left from the first page on is read again; all, where no tool is there."""
+    """A plan with its price: tokens behind what the provider still finds are written again; all, without the tool."""
     it, first = columns(seen.pages), gone[0].row
     saved = sum([page.tokens - page.stub_tokens for page in gone])
-    left = max(0, (int(it.tokens[first] + it.after[first]) if table.tool else seen.tokens) - saved)
+    behind = it.tokens[first] + it.after[first] + it.before[first] - it.found[first]
+    left = max(0, (int(behind) if table.tool else seen.tokens) - saved)
     price = left * (seen.prices.write - seen.prices.read) if seen.warm else 0.0
     return Plan(cause, reason, tuple(gone), "", seen.warm, saved, left, round(price, 1))
 

@@ -52,6 +52,8 @@ class PageView(msgspec.Struct, frozen=True, gc=False):
     is the page's place among all pages of the prompt; ``before`` and ``after`` are the tokens that stand before and
     after it. ``age`` counts the calls since it came, ``idle`` those since it was last used. ``usual`` is how often its
     tool's pages were needed again in other sessions, as a multiple of what is usual for pages of that size and age.
+    ``found`` are the tokens that the provider would still find in its cache if this page were the first to go; less
+    than ``before`` where it finds only what ends at a cache mark, -1 where that makes no difference.
     """
 
     handle: str
@@ -74,6 +76,7 @@ class PageView(msgspec.Struct, frozen=True, gc=False):
     tool_pages: int = 0
     tool_reused: int = 0
     usual: float = 1.0
+    found: int = -1
 
     @property
     def evictable(self) -> bool:
@@ -109,11 +112,17 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The pages to evict (by handle), the cut position from which the prompt changes, and why."""
+    """The pages to evict (by handle), and why.
+
+    ``cut`` is the position of the page at which the change of the prompt begins, or, with nothing to evict, at which a
+    later one is likely to begin: a cache mark is set before it. ``urgent``: the pages must go at this call, though at
+    the next they might go for less.
+    """
 
     evict: tuple[str, ...] = ()
     cut: int | None = None
     reason: str = ""
+    urgent: bool = False
 
 
 class Weighed(NamedTuple):

@@ -5,8 +5,9 @@ the tool that was added, a cache mark. What no edit touches keeps its bytes. The
 call to call until a repack, so the prompt grows at its end only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 
 from pager.dialect import Dialect
@@ -17,7 +18,6 @@ from pager.splice import Carrier
 from pager.table import Slot, Table
 from pager.toolset import Toolset
 
-MARK = b'"cache_control"'
 WORTH_MARKING = 4_096  # bytes; providers cache nothing that is shorter
 Edit = tuple[Span, bytes]
 
@@ -26,14 +26,18 @@ Edit = tuple[Span, bytes]
 class Outgoing:
     """A request as it goes upstream: the client's, with edits; ``more`` items follow those of the client.
 
-    ``tools`` says in which forms the client's tools are sent, where that was decided of those that it offers.
-    ``choice`` is the edit that forbids calls, in the very last leg of an answer.
+    ``tools`` says in which forms the client's tools are sent, where that was decided of those that it offers. Where
+    items follow, the last of them gets a cache mark by ``mark_leg``, and ``leg_edits`` are made in place of ``edits``
+    if all marks that a request may have are in use. ``choice`` is the edit that forbids calls, in the very last leg of
+    an answer.
     """
 
     request: Request
     edits: tuple[Edit, ...] = ()
     more: tuple[bytes, ...] = ()
     tools: Toolset | None = None
+    mark_leg: Callable[[bytes], bytes | None] | None = None
+    leg_edits: tuple[Edit, ...] | None = None
     choice: Edit | None = None
 
     @property
@@ -44,24 +48,32 @@ class Outgoing:
     @property
     def size(self) -> int:
         """How many bytes go out."""
-        between = len(self.request.separator or b",")
-        added = sum(len(item) + between for item in self.more)
-        return len(self.request.body) + added + sum(len(new) - (span.end - span.start) for span, new in self.edits)
+        between, (edits, more) = len(self.request.separator or b","), self._written()
+        added = sum(len(item) + between for item in more)
+        return len(self.request.body) + added + sum(len(new) - (span.end - span.start) for span, new in edits)
 
     def body(self) -> bytes:
         """The bytes that go out."""
-        request = self.request
-        edits = self.edits if self.choice is None else (*self.edits, self.choice)
-        if not self.more:
+        request, (edits, more) = self.request, self._written()
+        if not more:
             return spliced(request.body, edits)
         end = request.starts[-1] + len(request.items[-1])
         between = request.separator or b","
-        added = b"".join(between + item for item in self.more)
+        added = b"".join(between + item for item in more)
         # An edit of the last item ends where what is added begins; added must come behind it.
         last = [edit for edit in edits if edit[0].end == end]
         others = [edit for edit in edits if edit[0].end != end]
         span, new = last[0] if last else (Span(end, end), b"")
         return spliced(request.body, [*others, (span, new + added)])
+
+    def _written(self) -> tuple[tuple[Edit, ...], tuple[bytes, ...]]:
+        """The edits, and the items that follow, with the mark that a hidden leg gets."""
+        choice = () if self.choice is None else (self.choice,)
+        if not self.more or self.mark_leg is None:
+            return (*self.edits, *choice), self.more
+        last = self.mark_leg(self.more[-1]) or self.more[-1]
+        edits = self.edits if self.leg_edits is None else self.leg_edits
+        return (*edits, *choice), (*self.more[:-1], last)
 
     def digest(self, client: str) -> str:
         """A hash over the digest of the client's body and all edits: the same only for the same bytes."""
@@ -80,15 +92,24 @@ class Outgoing:
         return replace(self, choice=dialect.forbid_calls(self.request))
 
 
-def render(dialect: Dialect, request: Request, table: Table, carrier: Carrier | None, *, marks: bool) -> Outgoing:
-    """The request of the table's latest call as it goes out now; without a carrier the tool is not added.
+def render(dialect: Dialect, request: Request, table: Table, carrier: Carrier | None) -> Outgoing:
+    """The request of the table's latest call as it goes out now; without a carrier the tool is not added."""
+    edits, short = _edits(dialect, request, table, carrier, table.anchors)
+    if not table.mark_legs:
+        return Outgoing(request, edits, tools=short)
+    mark_leg = partial(dialect.mark, lifetime=table.anchor_lifetime(len(table.slots) + 1))
+    fewer = table.anchors[: table.free_marks - 1] if len(table.anchors) >= table.free_marks else None
+    leg_edits = None if fewer is None else _edits(dialect, request, table, carrier, fewer)[0]
+    return Outgoing(request, edits, tools=short, mark_leg=mark_leg, leg_edits=leg_edits)
 
-    With ``marks``, a client that set no cache mark at all gets some: on the head, on the last item, and on the item
-    that was the last one before, as providers look only so far back from a mark for what they hold.
-    """
-    head = _head(dialect, request, table) if marks else None
-    ends = (len(table.slots) - 1, table.last_end) if head is not None else ()
-    marked = {at for at in ends if 0 <= at < len(table.slots)}
+
+def _edits(
+    dialect: Dialect, request: Request, table: Table, carrier: Carrier | None, anchors: Sequence[int]
+) -> tuple[tuple[Edit, ...], Toolset | None]:
+    """All edits of the client's body, and in which forms its tools are sent."""
+    head, last = dialect.mark_head(request) if table.ends else None, len(table.slots)
+    prefixes = {*anchors, last} if head is not None else {*anchors}
+    marked = {count - 1: table.anchor_lifetime(count) for count in prefixes if 0 < count <= last}
     edits = [*_slots(dialect, request, table, marked)]
     short = None
     if carrier is not None and table.tool:
@@ -99,37 +120,27 @@ def render(dialect: Dialect, request: Request, table: Table, carrier: Carrier | 
             edits += short.edits(listed)
     if head is not None and not any(_overlap(head[0], span) for span, _ in edits):
         edits.append(head)
-    return Outgoing(request, tuple(edits), tools=short)
+    return tuple(edits), short
 
 
 def marked(dialect: Dialect, request: Request) -> Outgoing:
-    """The client's request in full, with cache marks if it has none."""
-    head, last = _head(dialect, request), len(request.items) - 1
+    """The client's request in full, with a cache mark on its head and its last item."""
+    head, last = dialect.mark_head(request), len(request.items) - 1
     tail = dialect.mark(bytes(request.items[last])) if head is not None and last >= 0 else None
     if head is None or tail is None:
         return Outgoing(request)
     return Outgoing(request, (head, (_span(request, last, 1), tail)))
 
 
-def _head(dialect: Dialect, request: Request, table: Table | None = None) -> Edit | None:
-    """The mark on what stands before the messages, where the client set none and it is long enough to be cached.
-
-    Items that the table knows to be without a mark are not looked at again.
-    """
-    head = dialect.mark_head(request) if len(request.body) >= WORTH_MARKING else None
-    if head is None or not request.starts:
-        return head if head is not None and MARK not in request.body else None
-    known = min(table.unmarked, len(request.starts) - 1) if table is not None else 0
-    body, first, rest = request.body, request.starts[0], request.starts[known]
-    if body.find(MARK, 0, first) >= 0 or body.find(MARK, rest) >= 0:
-        return None
-    if table is not None:
-        table.unmarked = len(request.starts)
-    return head
+def lacks_marks(dialect: Dialect, request: Request, table: Table) -> bool:
+    """Whether we mark the head and the end of a request: the client marks nothing, and it is worth caching."""
+    if table.client_marks or len(request.body) < WORTH_MARKING:
+        return False
+    return dialect.mark_head(request) is not None
 
 
-def _slots(dialect: Dialect, request: Request, table: Table, marked: set[int]) -> Iterator[Edit]:
-    """The edits that stubs, hidden legs and cache marks make."""
+def _slots(dialect: Dialect, request: Request, table: Table, marked: Mapping[int, float]) -> Iterator[Edit]:
+    """The edits that stubs, hidden legs and cache marks make; ``marked`` has the lifetime of each slot's mark."""
     written: set[int] = set()
 
     def sent(at: int) -> bytes:
@@ -138,7 +149,7 @@ def _slots(dialect: Dialect, request: Request, table: Table, marked: set[int]) -
         if item is None:
             own = bytes(request.items[slot.item]) if slot.raw is None else slot.raw
             item = _sent(dialect, slot, own)
-        return (dialect.mark(item) or item) if at in marked else item
+        return (dialect.mark(item, marked[at]) or item) if at in marked else item
 
     between = request.separator or b","
     for one in table.expanded:
@@ -146,7 +157,7 @@ def _slots(dialect: Dialect, request: Request, table: Table, marked: set[int]) -
         written.update(slots)
         new = between.join(map(sent, slots)) + (b"" if one.taken else between)
         yield _span(request, one.item, one.taken), new
-    for at in sorted((table.changed | marked) - written):
+    for at in sorted((table.changed | marked.keys()) - written):
         slot = table.slots[at]
         start = request.starts[slot.item]
         yield Span(start, start + slot.size), sent(at)

@@ -16,6 +16,7 @@ from pager.events import (
     CallReceived,
     Cut,
     LegFinished,
+    Marked,
     Repacked,
     SessionOpened,
     Tokens,
@@ -233,14 +234,14 @@ def fold_tables(session: Session, log: Iterable[Stored], norms_of: NormsOf, tabl
                 sizes[call.branch] = call.size
                 digests = raws[call.branch] = kept + [bytes.fromhex(digest) for digest in call.messages]
                 if digests:
-                    items = _logged(digests, norms_of(call.dialect, digests), tables)
+                    items = _logged(call, digests, norms_of(call.dialect, digests), tables)
                     table, around = session.tables[call.branch], around_items(call.cuts)
                     table.advance(call.call, call.attempt, row.at, items, call.size, call.model, around)
             case AnswerFinished(branch=number, usage=usage) as answer if number in session.tables and usage:
                 size = 0 if answer.legs else answer.sent_size or sizes.get(number, 0)
                 learn_usage(session.tables[number], usage, size)
-            case Repacked(branch=number) as repacked if number in session.tables:
-                repack(session.tables[number], repacked)
+            case (Repacked(branch=number) | Marked(branch=number)) as decision if number in session.tables:
+                carry_out(session.tables[number], decision)
             case ToolsDecided(branch=number) as decided if number in session.tables:
                 decide_tools(session, decided, tables.toolset(decided.decision))
             case LegFinished(branch=number) as leg if number in session.tables:
@@ -258,8 +259,8 @@ def around_items(cuts: Iterable[Cut]) -> str:
     return " ".join(cut.digest for cut in cuts if cut.digest)
 
 
-def _logged(digests: list[bytes], norms: list[bytes], tables: Tables) -> Items:
-    return Items(digests, norms, lambda at: tables.item(digests[at]))
+def _logged(call: CallReceived, digests: list[bytes], norms: list[bytes], tables: Tables) -> Items:
+    return Items(digests, norms, lambda at: tables.item(digests[at]), call.head_marks, call.auto_mark)
 
 
 def open_table(session: Session, branch: int, parent: int | None, dialect: str, tables: Tables, fork: int = 0) -> None:
@@ -284,9 +285,19 @@ def _tool_of_kin(session: Session, branch: int) -> str:
     return next((table.tool for table in tables if table.tool and not table.stopped), "")
 
 
-def repack(table: Table, repacked: Repacked) -> None:
+def carry_out(table: Table, decision: Repacked | Marked) -> None:
     """Carry out a logged decision."""
-    table.tool = repacked.tool or table.tool
+    if isinstance(decision, Repacked):
+        repack(table, decision)
+    else:
+        table.set_marks(ends=decision.ends, anchors=decision.anchors, legs=decision.legs)
+
+
+def repack(table: Table, repacked: Repacked) -> None:
+    """Let the pages of a logged decision go."""
+    if repacked.tool:
+        table.tool = repacked.tool
+        table.held.cut(-1)
     table.evict(repacked.pages)
     table.account.repacks += repacked.price
     table.account.unwritten += 0 if repacked.warm else repacked.saved
@@ -300,6 +311,8 @@ def decide_tools(session: Session, event: ToolsDecided, decided: Toolset) -> Non
     changed = decided.shortened or (table.tools is not None and table.tools.shortened)
     table.decide_tools(decided)
     session.toolsets[decided.digest] = decided
+    if changed or event.tool:
+        table.held.cut(-1)
     if changed and table.call > 1:
         table.evidence.changed()
 
@@ -309,6 +322,7 @@ def learn_usage(table: Table, usage: Tokens, size: int) -> None:
     if usage.input and size:
         table.reported = (usage.input, size)
     table.evidence.reported(usage.input, usage.cached_if_told)
+    table.evidence.granted_by(usage.written_5m, usage.written_1h)
 
 
 def sent_in_full(table: Table, stopped: str = "") -> None:
@@ -322,6 +336,7 @@ def keep_leg(table: Table, finished: LegFinished, leg: Leg) -> None:
     table.keep_leg(finished.call, finished.attempt, leg, finished.pages)
     if finished.usage is not None:
         table.evidence.reported(finished.usage.input, finished.usage.cached_if_told)
+        table.evidence.granted_by(finished.usage.written_5m, finished.usage.written_1h)
 
 
 def _make_room(session: Session, number: int) -> None:

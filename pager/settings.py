@@ -205,8 +205,9 @@ class Paging(_Part):
 
     cache_marks: Annotated[bool, Strict(), Words("true or false", guard=HARMLESS)] = Field(
         default=True,
-        description="Mark what the provider shall cache in the requests of Anthropic clients that set no cache_control "
-        "at all. On, because without marks such a provider caches nothing, and every call pays its whole prompt.",
+        description="Set cache_control marks in requests of Anthropic clients: those that the client leaves free, "
+        "where a later eviction would begin; and all that is needed where the client sets none. On, because such a "
+        "provider finds only what ends at a mark, and an eviction elsewhere pays for the whole prompt.",
     )
     grace: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more", guard=HARMLESS)] = Field(
         default=2,

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 from pager.caches import Evidence
 from pager.columns import Mirror
 from pager.events import Evicted
+from pager.mark_cache import FIVE_MINUTES, MOST_MARKS, MarkCache, marks_in, without_marks
 from pager.page import Account, Page, tokens_of
 from pager.pages import Contents, Found
 from pager.places import Hidden, Placed, View, find
@@ -31,15 +32,26 @@ from pager.toolset import Sent, Toolset
 LONGER = 24
 """Digits of the handle of a page whose usual handle is that of another content."""
 
+NEAR_THE_END = 3
+"""Items at the end of a prompt in which a mark is taken to move on with it from call to call."""
+
+MESSAGES_A_LEG = 2
+"""Items that a hidden leg adds to a prompt with cache marks: what the model asked, and our answer."""
+
 Reader = Callable[[bytes], Contents]
 
 
 class Items(NamedTuple):
-    """A call's items: the hashes of their bytes and of their normal forms, and the bytes of any of them."""
+    """A call's items: the hashes of their bytes and of their normal forms, and the bytes of any of them.
+
+    ``head_marks`` and ``auto_mark`` are the lifetimes of the client's cache marks outside of them, as in a ``Request``.
+    """
 
     digests: Sequence[bytes]
     norms: Sequence[bytes]
     raw: Callable[[int], bytes]
+    head_marks: Sequence[float] = ()
+    auto_mark: float = 0.0
 
 
 class Source(NamedTuple):
@@ -51,7 +63,12 @@ class Source(NamedTuple):
 
 @dataclass(slots=True)
 class Slot:
-    """One item of the prompt: the client's number ``item``, or, at -1, bytes of our own."""
+    """One item of the prompt: the client's number ``item``, or, at -1, bytes of our own.
+
+    ``norm`` is the hash of what it says, cache marks aside; ``marks`` are the lifetimes that the client's own marks in
+    it ask for. ``positions`` are those that a provider counts for a cache mark; ``markable``: whether it can
+    carry one.
+    """
 
     digest: bytes
     item: int
@@ -60,6 +77,10 @@ class Slot:
     pages: list[Page] = field(default_factory=list)
     reasoning: bool = False
     sent: bytes | None = None
+    norm: bytes = b""
+    marks: tuple[float, ...] = ()
+    positions: int = 1
+    markable: bool = True
 
 
 class Expanded(NamedTuple):
@@ -91,6 +112,11 @@ class Table:
     ``reported`` are the tokens that the provider found in a prompt of so many bytes, the latest of which that is known;
     ``evidence`` is what its reports have shown of its cache. ``tools`` is what was last decided of the client's tools,
     if anything was, and ``schemas`` are all tools that were ever sent short, by their handles.
+
+    ``marked`` are the slots in which the client has cache marks, ``head_marks`` and ``auto_mark`` its marks elsewhere.
+    ``ends`` says that we mark the prompt's head and end, as the client marks nothing; ``anchors`` are prefixes, by
+    their number of slots, that marks of ours keep alive; ``mark_legs``: hidden legs end at a mark. ``held`` is what a
+    provider that caches at marks has of the prompts before the latest.
     """
 
     dialect: str
@@ -119,7 +145,13 @@ class Table:
     around: str = ""
     reported: tuple[int, int] | None = None
     last_end: int = -1
-    unmarked: int = 0
+    marked: set[int] = field(default_factory=set)
+    head_marks: tuple[float, ...] = ()
+    auto_mark: float = 0.0
+    ends: bool = False
+    anchors: tuple[int, ...] = ()
+    mark_legs: bool = False
+    held: MarkCache = field(default_factory=MarkCache)
     evidence: Evidence = field(default_factory=Evidence)
     numbers: Mirror = field(default_factory=Mirror, compare=False, repr=False)
     known: dict[str, Page] = field(default_factory=dict)
@@ -142,6 +174,7 @@ class Table:
         ``around`` tells what stands around the items (tools, a system prompt) from what stood around those before.
         """
         self.catch_up()
+        self._note_sent()
         self.idle = at - self.at if self.call else 0.0
         if self.call and attempt == 1:
             self.gaps.append(self.idle)
@@ -151,6 +184,7 @@ class Table:
         self.facts, self._news = self._news + rewritten, []
         self.last_end = len(self.slots) - 1
         repeated = set(self.norms[fresh_from:])  # by a client that writes its history anew: no news either
+        old = self.slots[:]
         place = self._cut(common_length(self.digests, items.digests))
         kept = len(self.slots)
         view = View(items.norms, items.raw, self.read, self.expand)
@@ -165,6 +199,8 @@ class Table:
                 self._quotes.forget(name)
             self.known = here
         self.digests, self.norms = list(items.digests), list(items.norms)
+        self.head_marks, self.auto_mark = tuple(items.head_marks), items.auto_mark
+        self.held.cut(self._unchanged(old, kept) if around == self.around else -1)
         self._reckon(size, kept, model, around)
 
     def _reckon(self, size: int, kept: int, model: str, around: str) -> None:
@@ -177,6 +213,81 @@ class Table:
         self.evidence.sent(self.at, model, self.prompt, shared)
         tools_pay = self.tools is not None and bool(self.tools.shortened)  # for the tool that is added
         self.account.read += spared - (0 if tools_pay else tool) if self.attempt == 1 else 0
+
+    # ---- what a provider that caches at marks holds
+
+    def sent_marks(self) -> dict[int, float]:
+        """The marks of the latest request as it goes out: the prefix that each ends, and the lifetime it asks for."""
+        end = len(self.slots)
+        marks = {slot + 1: self.slots[slot].marks[-1] for slot in sorted(self.marked)}
+        if self.auto_mark:
+            marks[end] = self.auto_mark
+        if self.head_marks:
+            marks[0] = max(self.head_marks)
+        if self.ends:
+            marks |= {0: FIVE_MINUTES, end: FIVE_MINUTES}
+        return {anchor: self.anchor_lifetime(anchor) for anchor in self.anchors if anchor <= end} | marks
+
+    @property
+    def client_prefixes(self) -> list[int]:
+        """The prefixes that are marked without our anchors."""
+        ends = [0] if self.head_marks or self.ends else []
+        ends += [slot + 1 for slot in sorted(self.marked)]
+        return [*ends, len(self.slots)] if self.auto_mark or self.ends else ends
+
+    def anchor_lifetime(self, prefix: int) -> float:
+        """What a mark of ours at the end of this prefix asks for: as long as the client's next mark behind it.
+
+        A longer lifetime may not stand behind a shorter one. Where no mark follows, as long as the last one before.
+        """
+        behind = next((self.slots[slot].marks[0] for slot in sorted(self.marked) if slot + 1 >= prefix), 0.0)
+        return behind or self.asked_lifetime or FIVE_MINUTES
+
+    @property
+    def asked_lifetime(self) -> float:
+        """The lifetime that the client's mark at the end of the prompt asks for; 0 if it marks no end that grows."""
+        if self.auto_mark or self.ends:
+            return self.auto_mark or FIVE_MINUTES
+        last = max(self.marked, default=-1)
+        return self.slots[last].marks[-1] if 0 <= last >= len(self.slots) - NEAR_THE_END else 0.0
+
+    @property
+    def client_marks(self) -> int:
+        """How many cache marks the client has set."""
+        in_items = sum(len(self.slots[slot].marks) for slot in self.marked)
+        return len(self.head_marks) + in_items + bool(self.auto_mark)
+
+    @property
+    def free_marks(self) -> int:
+        """How many cache marks we may still set."""
+        return max(0, MOST_MARKS - self.client_marks - (2 if self.ends else 0))
+
+    def set_marks(self, *, ends: bool, anchors: Iterable[int], legs: bool = False) -> None:
+        """Mark these prefixes, and perhaps the ends of hidden legs, from now on."""
+        self.ends, self.anchors, self.mark_legs = ends, tuple(anchors), legs
+
+    def positions(self, slot: int) -> int:
+        """The positions of a slot; hidden legs of the latest call, behind all slots, are one each."""
+        return self.slots[slot].positions if slot < len(self.slots) else 1
+
+    def _note_sent(self) -> None:
+        """Take what the latest request, and its hidden legs, left with the provider."""
+        if not self.call or self.evidence.apart:  # another prompt than this one went out
+            return
+        marks = self.sent_marks()
+        self.held.send(self.at, marks, self.positions)
+        legs = [leg for leg in self.legs_now() if not leg.mixed]
+        if legs and self.mark_legs:
+            end = len(self.slots) + MESSAGES_A_LEG * len(legs)
+            self.held.send(self.at, {end: self.anchor_lifetime(end)}, self.positions)
+
+    def _unchanged(self, old: Sequence[Slot], kept: int) -> int:
+        """How many slots at the beginning say the same as before, where the first ``kept`` are the same objects."""
+        count = kept + common_length([slot.norm for slot in old[kept:]], [slot.norm for slot in self.slots[kept:]])
+        if count == len(old):  # hidden legs of the call before stand right behind it now
+            while count < len(self.slots) and self.slots[count].item < 0:
+                count += 1
+        return count
 
     @property
     def freed(self) -> int:
@@ -201,6 +312,7 @@ class Table:
             if page is None or page.key != one.key:
                 continue
             page.stub, page.stub_tokens = one.stub, tokens_of(len(one.stub.encode()))
+            self.held.cut(page.slot)
             self.numbers.touch(page)
             self.slots[page.slot].sent = None
             self.changed.add(page.slot)
@@ -263,6 +375,8 @@ class Table:
             facts=list(self.facts),
             account=replace(self.account),
             evidence=self.evidence.copy(),
+            marked=set(self.marked),
+            held=self.held.copy(),
             gaps=list(self.gaps),
             _news=list(self._news),
             shown=dict(self.shown),
@@ -300,17 +414,19 @@ class Table:
         gone = [page for slot in self.slots[first:] for page in slot.pages]
         for page in gone:
             self._counts[page.handle] -= 1
-        self.unmarked = min(self.unmarked, keep)
         del self.slots[first:], self.pages[len(self.pages) - len(gone) :]
         self.numbers.cut(len(self.pages), first)
         self.changed = {slot for slot in self.changed if slot < first}
+        self.marked = {slot for slot in self.marked if slot < first}
         return keep
 
     def _take(self, place: int, items: Items, view: View, legs: Placed | None, *, new: bool) -> int:
         """Add the next of the client's items, with hidden legs put back; the item to go on with."""
         taken = 0 if legs is None else self._put_back(place, items, legs, new=new)
         if not taken:
-            self._add(Slot(items.digests[place], place), len(items.raw(place)), view.contents(place), new=new)
+            raw = items.raw(place)
+            slot = Slot(items.digests[place], place, norm=items.norms[place], marks=marks_in(raw))
+            self._add(slot, len(raw), view.contents(place), new=new)
         end = place + (taken or 1)
         self._made += map(view.ids, range(place, end))
         return end
@@ -319,7 +435,9 @@ class Table:
         """Put hidden legs back at this place; how many of the client's items they stand for."""
         expansion, first = legs.expansion, len(self.slots)
         for raw in expansion.items:
-            self._add(Slot(sha256(raw).digest(), -1, raw), len(raw), self.read(raw), new=new)
+            digest, marks = sha256(raw).digest(), marks_in(raw)
+            norm = sha256(without_marks(raw)).digest() if marks else digest
+            self._add(Slot(digest, -1, raw, norm=norm, marks=marks), len(raw), self.read(raw), new=new)
             for page in self.slots[-1].pages:
                 page.hold(self.call)
         replaced = sum(len(items.raw(at)) for at in range(place, place + expansion.taken))
@@ -329,7 +447,10 @@ class Table:
 
     def _add(self, slot: Slot, size: int, found: Contents, *, new: bool) -> None:
         slot.size, slot.reasoning = size, found.reasoning
+        slot.positions, slot.markable = found.positions, found.markable
         self.slots.append(slot)
+        if slot.marks:
+            self.marked.add(len(self.slots) - 1)
         if new:
             self._note_calls(found)
         slot.pages = [self._page(page, new=new) for page in found.pages]

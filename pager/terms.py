@@ -1,15 +1,18 @@
 """What a request is planned under: prices, window and reserve; and whether it can be paged at all."""
 
 import re
+from dataclasses import replace
 
-from pager.caches import uncached
+from pager.caches import CacheKind, uncached
 from pager.catalog import Model
 from pager.dialect import Dialect
 from pager.experience import Experience
-from pager.model import Request
+from pager.mark_cache import HOUR
+from pager.model import Request, Span
 from pager.models import Table as Models
 from pager.page import GRACE
 from pager.planner import Terms
+from pager.policy import Prices
 from pager.splice import Carrier
 from pager.table import Table
 
@@ -20,6 +23,9 @@ LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 MARKED = "messages"
 """The wire format in which we mark what shall be cached, where the client does not."""
 
+DAY = 86_400.0
+NOWHERE = Span(0, 0)
+_RETENTION = re.compile(rb'"24h"')  # OpenAI keeps a prompt for a day if it is asked to
 _WHOLE = re.compile(rb"\d{1,9}")
 # How harnesses ask for a summary of the whole history: Claude Code and others in words, Codex by what it is.
 _TEXT_ONLY = re.compile(rb"respond with text only\W{1,4}do not call any tools", re.IGNORECASE)
@@ -46,12 +52,36 @@ def terms_of(
     window = window or model.window
     reserve = reserve_of(model, asked_for(request), window)
     prices = models.prices(request.model)
+    by_marks = request.dialect == MARKED and (
+        models.fixed is not None or cache.kind is CacheKind.MARKED or not model.known
+    )
+    if by_marks:
+        prices = marked_prices(prices, table)
+    elif _RETENTION.search(request.body, *request.members.get("prompt_cache_retention", NOWHERE)):
+        prices = replace(prices, ttl_seconds=max(DAY, prices.ttl_seconds))
     if models.fixed is None:
         served = cache.serves(marked=marks and request.dialect == MARKED) or table.evidence.held > 0
         if not served:  # looked for only here, as it takes a while in a long body
             served = cache.serves(marked=b'"cache_control"' in request.body)
         prices = table.evidence.believed(prices if served else uncached(prices))
-    return Terms(prices, window, reserve, model.binds_thinking, cache.minimum, known, harness, grace)
+    elif prices.read < 1.0:  # a list that the user gave; a cache that outlived it is a fact
+        prices = replace(prices, ttl_seconds=max(prices.ttl_seconds, table.evidence.held))
+    by_marks = by_marks and prices.read < prices.write
+    return Terms(prices, window, reserve, model.binds_thinking, cache.minimum, known, harness, grace, by_marks)
+
+
+def marked_prices(prices: Prices, table: Table) -> Prices:
+    """The prices where a prompt is cached at marks, for the lifetime that is granted or, failing that, asked for.
+
+    Nothing of the history is cached for a client that marks only what stands before it.
+    """
+    if prices.read >= prices.write:
+        return prices
+    if table.client_marks and not table.asked_lifetime:
+        return uncached(prices)
+    if (table.evidence.granted or table.asked_lifetime) >= HOUR:
+        return replace(prices, write=prices.write_long, ttl_seconds=HOUR)
+    return prices
 
 
 def reserve_of(model: Model, asked: int, window: int) -> int:

@@ -91,34 +91,38 @@ class Plan:
         """What goes, and why."""
         if not self.may_go.any():
             return Decision(reason="no page may go")
-        chosen, reason = self.best()
+        chosen, cut, reason = self.best()
         rule, view = self._rule, self._view
-        if rule.limit and view.tokens - self.freed(chosen) > rule.limit:
+        above = rule.limit > 0 and view.tokens - self.freed(chosen) > rule.limit
+        if above:
             chosen, reason = self.cut_down(chosen)
         if not chosen.size:
-            return Decision(reason=reason)
-        return Decision(handles(view.pages, chosen.tolist()), int(chosen[0]), reason)
+            return Decision(cut=cut, reason=reason)
+        return Decision(handles(view.pages, chosen.tolist()), int(chosen[0]), reason, urgent=above)
 
-    def best(self) -> tuple["Places", str]:
-        """The pages behind the best cut, in the order of the prompt, and why; none if no cut pays or can be paid."""
+    def best(self) -> tuple["Places", int | None, str]:
+        """The pages behind the best cut, in the order of the prompt, its position, and why.
+
+        There are no pages if no cut pays or can be paid, and no position either if none pays.
+        """
         rule, view = self._rule, self._view
         worth = self.worth()
         good = np.flatnonzero(self.may_go & (worth > 0))[::-1]
         if not good.size:
-            return good, f"none of {int(self.may_go.sum())} pages that could go pays for itself"
+            return good, None, f"none of {int(self.may_go.sum())} pages that could go pays for itself"
         freed = np.cumsum(self._frees[good])
         price = self._prices(good, freed)
         net = np.cumsum(worth[good]) - price
         at = int(net.argmax())
-        chosen = good[at::-1]
+        chosen, cut = good[at::-1], int(good[at])
         told = f"{at + 1} of {len(worth)} pages: net {net[at]:.0f}, price {price[at]:.0f}"
         if net[at] <= 0:
-            return chosen[:0], f"{told}; does not pay"
+            return chosen[:0], None, f"{told}; does not pay"
         if self._caches and net[at] < rule.margin * view.tokens:
-            return chosen[:0], f"{told}; less than {rule.margin:g} of {view.tokens} tokens"
+            return chosen[:0], cut, f"{told}; less than {rule.margin:g} of {view.tokens} tokens"
         if not self._is_covered(float(price[at]), float(freed[at]), float(self._fault[chosen].max())):
-            return chosen[:0], f"{told}; not covered by {view.saved - view.spent:.0f} saved so far"
-        return chosen, told
+            return chosen[:0], cut, f"{told}; not covered by {view.saved - view.spent:.0f} saved so far"
+        return chosen, cut, told
 
     def cut_down(self, chosen: "Places") -> tuple["Places", str]:
         """These pages, and with them those that are worth most for their size, until the prompt is below the limit."""
@@ -188,7 +192,7 @@ class Plan:
         """What each cut costs: writing again what is kept behind it, all where the tool is yet to be added."""
         view, prices, it = self._view, self._view.prices, self._it
         if view.tool_added:
-            behind, tool = it.tokens[good] + it.after[good], 0.0
+            behind, tool = (it.tokens + it.after + it.before - it.found)[good], 0.0
         else:
             behind = np.full(len(good), float(view.tokens))
             tool = TOOL * (prices.write + prices.read * (self._left if self._caches else 0.0))

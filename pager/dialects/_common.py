@@ -149,7 +149,7 @@ class Envelope:
                 found.append((name, text))
         return tuple(found)
 
-    def request(
+    def request(  # noqa: PLR0913 - what a dialect says of a request
         self,
         dialect: str,
         found: Elements,
@@ -159,6 +159,8 @@ class Envelope:
         hints: tuple[tuple[str, str], ...] = (),
         server_state: str = "",
         follows: str = "",
+        head_marks: tuple[float, ...] = (),
+        auto_mark: float = 0.0,
     ) -> Request:
         """The request, with the members that mean the same in every dialect."""
         return Request(
@@ -177,6 +179,8 @@ class Envelope:
             session_hints=hints,
             server_state=server_state,
             follows=follows,
+            head_marks=head_marks,
+            auto_mark=auto_mark,
         )
 
 

@@ -9,12 +9,13 @@ from functools import lru_cache
 
 from pager.dialects._common import Json, is_empty, loads, record, string
 from pager.errors import NotUnderstood
+from pager.mark_cache import FIVE_MINUTES, HOUR
 from pager.model import Request, Span
 from pager.sites import spliced
 from pager.splice import Carrier
 from pager.splitting import elements, members
 
-_MARK = b'{"type":"ephemeral"}'
+_MARK, _LONG_MARK = b'{"type":"ephemeral"}', b'{"type":"ephemeral","ttl":"1h"}'
 # The provider refuses a mark on thinking, and one on a type that is not known is not ours to set.
 _MARKABLE = frozenset(
     {
@@ -40,11 +41,12 @@ def carrier(request: Request) -> Carrier | str:
     return place if isinstance(place, str) else replace(place, at=span.start + place.at)
 
 
-def mark(raw: bytes) -> bytes | None:
+def mark(raw: bytes, lifetime: float = FIVE_MINUTES) -> bytes | None:
     """The message with a mark on its last block that may carry one; None if there is none."""
+    written = _LONG_MARK if lifetime >= HOUR else _MARK
     try:
         span = members(raw).get("content")
-        edit = None if span is None else _content_edit(raw, span)
+        edit = None if span is None else _content_edit(raw, span, written)
     except NotUnderstood:
         return None
     return None if edit is None else spliced(raw, [edit])
@@ -97,16 +99,16 @@ def _listed(body: bytes, span: Span) -> Iterator[tuple[Span, Json]]:
         yield Span(start, start + len(item)), record(loads(item))
 
 
-def _content_edit(body: bytes, span: Span) -> tuple[Span, bytes] | None:
+def _content_edit(body: bytes, span: Span, mark: bytes = _MARK) -> tuple[Span, bytes] | None:
     """The edit that marks a string or a list of blocks."""
     if body[span.start : span.start + 1] == b'"':
         written = body[span.start : span.end]
         is_blank = not string(loads(written)).strip()
-        return None if is_blank else (span, b'[{"type":"text","text":%b,"cache_control":%b}]' % (written, _MARK))
+        return None if is_blank else (span, b'[{"type":"text","text":%b,"cache_control":%b}]' % (written, mark))
     if is_empty(body, span):
         return None
     markable = [place for place, block in _listed(body, span) if _may_carry(block)]
-    return _edit(body, markable[-1]) if markable else None
+    return _edit(body, markable[-1], mark) if markable else None
 
 
 def _tools_edit(body: bytes, span: Span) -> tuple[Span, bytes] | None:
@@ -122,13 +124,13 @@ def _may_carry(block: Json) -> bool:
     return kind in _MARKABLE and (kind != "text" or bool(string(block.get("text")).strip()))
 
 
-def _edit(body: bytes, place: Span) -> tuple[Span, bytes]:
+def _edit(body: bytes, place: Span, mark: bytes = _MARK) -> tuple[Span, bytes]:
     """The edit that marks the object at this place; one that is marked stays as it is."""
     spans = members(body[place.start : place.end])
     old = spans.get("cache_control")
     if old is None:
         end = place.start + list(spans.values())[-1].end
-        return Span(end, end), b',"cache_control":' + _MARK
+        return Span(end, end), b',"cache_control":' + mark
     at = Span(place.start + old.start, place.start + old.end)
     given = body[at.start : at.end]
-    return at, _MARK if given == b"null" else given
+    return at, mark if given == b"null" else given

@@ -88,7 +88,7 @@ class Dialect:
         """Where a tool of ours can be added to this request, or why it can't be."""
         return _chat_carrier.carrier(request)
 
-    def mark(self, raw: bytes) -> bytes | None:  # noqa: ARG002 - providers of this format cache by themselves
+    def mark(self, raw: bytes, lifetime: float = 0.0) -> bytes | None:  # noqa: ARG002 - providers cache by themselves
         """No item can carry a mark."""
         return None
 

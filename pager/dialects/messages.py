@@ -33,6 +33,7 @@ from pager.dialects._messages_marks import carrier, mark, mark_head
 from pager.dialects._messages_splice import MessagesSplice
 from pager.dialects._offers import MESSAGES, offers
 from pager.errors import NotUnderstood
+from pager.mark_cache import FIVE_MINUTES, HOUR, marks_in
 from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
 from pager.offers import Listed
 from pager.prefixes import Prefixes
@@ -81,6 +82,8 @@ class Dialect:
             hints=_session_hints(envelope),
             server_state="thread" if envelope.holds("thread") else "",
             follows=string(record(envelope.get("thread")).get("previous_message_id")),
+            head_marks=_marks_in(envelope, "tools") + _marks_in(envelope, "system"),
+            auto_mark=_auto_mark(envelope),
         )
 
     def decode(self, raw: bytes | memoryview) -> Message:
@@ -105,9 +108,9 @@ class Dialect:
         """Where a tool of ours can be added to this request, or why it can't be."""
         return carrier(request)
 
-    def mark(self, raw: bytes) -> bytes | None:
+    def mark(self, raw: bytes, lifetime: float = FIVE_MINUTES) -> bytes | None:
         """The message with a mark that tells the provider to cache the prompt up to here."""
-        return mark(raw)
+        return mark(raw, lifetime)
 
     def mark_head(self, request: Request) -> tuple[Span, bytes] | None:
         """The edit of the body that marks the end of the system prompt or the tools."""
@@ -150,6 +153,18 @@ class Dialect:
         """An error body as Anthropic would send it."""
         kind = _ERROR_TYPES.get(status) or ("invalid_request_error" if status < 500 else "api_error")
         return orjson.dumps({"type": "error", "error": error_body(message, type=kind)})
+
+
+def _marks_in(envelope: Envelope, name: str) -> tuple[float, ...]:
+    """The lifetimes that the cache marks in a member ask for; none where it is not there."""
+    span = envelope.members.get(name)
+    return () if span is None else marks_in(envelope.body, span.start, span.end)
+
+
+def _auto_mark(envelope: Envelope) -> float:
+    """The lifetime that the client asks for with a mark of the whole request, which ends at its last block; else 0."""
+    mark = record(envelope.get("cache_control"))
+    return 0.0 if not mark else HOUR if mark.get("ttl") == "1h" else FIVE_MINUTES
 
 
 def _session_hints(envelope: Envelope) -> tuple[tuple[str, str], ...]:

@@ -100,7 +100,7 @@ class Dialect:
         """Where a tool of ours can be added to this request, or why it can't be."""
         return carrier(request)
 
-    def mark(self, raw: bytes) -> None:  # noqa: ARG002 - OpenAI caches without being asked
+    def mark(self, raw: bytes, lifetime: float = 0.0) -> None:  # noqa: ARG002 - OpenAI caches without being asked
         """No item carries a mark."""
         return
 

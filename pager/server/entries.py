@@ -146,6 +146,8 @@ def call_events(entry: Entry, past: History, *, opened: bool) -> list[Event]:
             lineage=past.mark.hex(),
             server_state=incoming.request.server_state,
             headers={name: words(headers[name], incoming.secrets) for name in LOGGED_HEADERS if name in headers},
+            head_marks=list(incoming.request.head_marks),
+            auto_mark=incoming.request.auto_mark,
         )
     )
     if incoming.unread:

@@ -254,7 +254,13 @@ class Journal:
 
         paged: Paged | None = None
         with self._fail_open(failed):
-            items = Items(request.digests, past.norms, lambda at: bytes(request.items[at]))
+            items = Items(
+                request.digests,
+                past.norms,
+                lambda at: bytes(request.items[at]),
+                request.head_marks,
+                request.auto_mark,
+            )
             call = Call(incoming.dialect, request, items, incoming.at, bypassed(incoming.headers), around)
             paged = self._pager.plan(session, placement, call)
         return paged  # noqa: RET504 - what is done inside may have failed

@@ -14,15 +14,16 @@ from pager import planner, sessions, tooling
 from pager.arms import Arms, Rule
 from pager.dialect import Dialect
 from pager.errors import StoreError
-from pager.events import Bypassed, Event, Repacked
+from pager.events import Bypassed, Event, Marked, Repacked
 from pager.eviction import Stubs, carry_out, text_at
 from pager.experience import SHIPPED, Experience, recalled
 from pager.lineage import Placement, Session
+from pager.mark_cache import MOST_MARKS
 from pager.model import Request
 from pager.models import Table as Models
 from pager.page import GRACE, Page
 from pager.planner import Plan, Terms
-from pager.render import Outgoing, marked, render
+from pager.render import Outgoing, lacks_marks, marked, render
 from pager.splice import Carrier
 from pager.table import Items, Source, Table
 from pager.tables import Tables
@@ -134,6 +135,8 @@ class Pager:
         table = session.tables[branch]
         where = (branch, placement.call, placement.attempt)
         table.advance(*where[1:], call.at, call.items, len(request.body), request.model, call.around)
+        marks_before = (table.ends, table.anchors, table.mark_legs)
+        table.ends = self._marks and lacks_marks(call.dialect, request, table)
         terms = self._terms(request, table, session)
         paged = Paged(call.dialect, request, table, terms, (table.call, table.attempt), rule)
         if table.lost_legs:
@@ -146,8 +149,13 @@ class Pager:
             paged.events.append(Bypassed("asked", call.bypass, branch, placement.call))
             sessions.sent_in_full(table)
         paged.untouched = bool(call.bypass or table.stopped)
+        anchors: tuple[int, ...] = ()
         if not paged.untouched:
-            self._decide(paged, session, where)
+            anchors = self._decide(paged, session, where)
+        legs = self._marks and terms.by_marks and not paged.full and table.client_marks < MOST_MARKS
+        table.set_marks(ends=table.ends, anchors=anchors if self._marks else (), legs=legs)
+        if (table.ends, table.anchors, table.mark_legs) != marks_before:
+            paged.events.append(Marked(*where, table.ends, list(table.anchors), table.mark_legs))
         paged.outgoing = self._render(paged)
         return paged
 
@@ -155,8 +163,8 @@ class Pager:
         if paged.untouched:
             return Outgoing(paged.request)
         if paged.full:
-            return marked(paged.dialect, paged.request) if self._marks else Outgoing(paged.request)
-        return render(paged.dialect, paged.request, paged.table, paged.carrier, marks=self._marks)
+            return marked(paged.dialect, paged.request) if paged.table.ends else Outgoing(paged.request)
+        return render(paged.dialect, paged.request, paged.table, paged.carrier)
 
     def rescue(self, paged: Paged, branch: int, excess: int) -> Repacked | None:
         """Evict until the prompt is so many tokens shorter; None if nothing is left to evict, or the branch went on."""
@@ -192,23 +200,26 @@ class Pager:
         """The tool that this is the handle of, in whatever branch it was sent short; empty if it is that of a page."""
         return next((table.schemas[handle].name for table in session.tables.values() if handle in table.schemas), "")
 
-    def _decide(self, paged: Paged, session: Session, where: tuple[int, int, int]) -> None:
+    def _decide(self, paged: Paged, session: Session, where: tuple[int, int, int]) -> tuple[int, ...]:
+        """Decide on tools and pages; the prefixes that cache marks of ours should end."""
         table = paged.table
         carrier = carrier_of(paged.dialect, paged.request)
         if isinstance(carrier, str):
             if table.tool:
                 paged.events.append(Bypassed("cannot_carry", carrier, where[0], where[1]))
                 sessions.sent_in_full(table)
-            return
+            return ()
         paged.carrier, paged.full = carrier, False
         self._decide_tools(paged, session, where, carrier)
         plan = planner.propose(paged.rule.policy, table, paged.outside, paged.terms)
         if plan.rejected:
             log.warning("the policy's decision was rejected: %s", plan.rejected)
             paged.events.append(Bypassed("decision_rejected", plan.rejected, where[0], where[1]))
+        anchors = plan.anchors
         plan = plan if plan.pages else planner.unasked(table, carrier.names)
         if plan.cause:
             self._repack(paged, where, plan)
+        return anchors
 
     def _decide_tools(self, paged: Paged, session: Session, where: tuple[int, int, int], carrier: Carrier) -> None:
         if not self._tools.on or carrier.item is not None:

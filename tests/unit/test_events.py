@@ -77,6 +77,8 @@ _values = {
     float: st.floats(allow_nan=False, allow_infinity=False),
     bool: st.booleans(),
     list[str]: st.lists(_text, max_size=3),
+    list[int]: st.lists(st.integers(0, 9), max_size=3),
+    list[float]: st.lists(st.sampled_from([300.0, 3600.0]), max_size=3),
     dict[str, str]: st.dictionaries(_text, _text, max_size=3),
     int | None: st.none() | st.integers(0, 9),
     float | None: st.none() | st.floats(0, 9),

@@ -70,9 +70,9 @@ def test_where_nothing_is_cached_only_the_call_itself_counts():
 
 def test_the_rules_of_thrift_hold_for_those_who_know_the_future_too():
     decision = Knowing(future()).choose(view(saved=0.0, a={}))
-    assert decision == Decision(reason="1 of 1 pages: net 3460, price 540; not covered by 0 saved so far")
+    assert decision == Decision(cut=0, reason="1 of 1 pages: net 3460, price 540; not covered by 0 saved so far")
     decision = Knowing(future(), rule=CostAware(margin=0.2)).choose(view(a={}))
-    assert decision == Decision(reason="1 of 1 pages: net 3460, price 540; less than 0.2 of 20000 tokens")
+    assert decision == Decision(cut=0, reason="1 of 1 pages: net 3460, price 540; less than 0.2 of 20000 tokens")
     assert Knowing(future(), rule=CostAware(limit=5_000)).choose(view(a={}, b={})).evict == ("a", "b")
 
 

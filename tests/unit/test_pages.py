@@ -119,14 +119,14 @@ def test_what_users_and_models_say_is_no_page(name):
 
 @every_format
 def test_an_item_that_can_not_be_read_holds_nothing(name):
-    assert read(name, b"[1, 2]") == Contents()
-    assert read(name, b'"text"') == Contents()
+    assert read(name, b"[1, 2]") == Contents(markable=False)
+    assert read(name, b'"text"') == Contents(markable=False)
 
 
 def test_results_with_pictures_are_no_pages():
     picture = {"type": "image", "source": {"type": "base64", "data": "x" * 2000}}
     seen = read("messages", result("messages", [part("messages", LARGE), picture]))
-    assert seen == Contents(results=(("c1", False),))
+    assert seen == Contents(results=(("c1", False),), positions=2)
 
 
 def test_parallel_results_in_one_message_are_pages_of_their_own_and_errors_are_known():
@@ -155,7 +155,15 @@ def test_what_a_model_says_is_its_text_and_what_it_writes_into_calls():
         (),
         "I write it.\na.py\none\ntwo",
         reasoning=True,
+        positions=3,
     )
+
+
+def test_thinking_and_empty_texts_can_carry_no_mark():
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+    blank, text = {"type": "text", "text": " "}, {"type": "text", "text": "Yes."}
+    for blocks, can in (([thinking], False), ([thinking, blank], False), ([text, thinking], True)):
+        assert read("messages", {"role": "assistant", "content": blocks}).markable is can
 
 
 @pytest.mark.parametrize(

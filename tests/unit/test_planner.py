@@ -6,6 +6,7 @@ All figures can be worked out by hand: one token is 3.5 bytes, and what is no pa
 import json
 import sys
 import time
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -70,14 +71,14 @@ class Branch:
     def __init__(self):
         self.table = Tables(load, {}.get).make("chat")
 
-    def send(self, *items, at=None):
+    def send(self, *items, at=None, marks=((), 0.0)):
         bare = b'{"model":"m","fill":"","messages":[]}'
         filler = b"." * (350 - len(bare))
         body = bare.replace(b'""', b'"' + filler + b'"').replace(b"[]", b"[" + b",".join(items) + b"]")
         self.request = chat.parse(body)
         norms = [chat.decode(raw).norm for raw in items]
         number = self.table.call + 1
-        taken = Items(self.request.digests, norms, items.__getitem__)
+        taken = Items(self.request.digests, norms, items.__getitem__, *marks)
         self.table.advance(number, 1, number * 10.0 if at is None else at, taken, len(body))
         return self
 
@@ -141,6 +142,7 @@ def test_a_prompt_is_seen_in_numbers():
             tool="read",
             tool_pages=2,
             tool_reused=0,
+            found=300,
         ),
         PageView(
             handle=name(B),
@@ -162,6 +164,7 @@ def test_a_prompt_is_seen_in_numbers():
             tool="read",
             tool_pages=2,
             tool_reused=0,
+            found=1_500,
         ),
     ]
 
@@ -481,6 +484,114 @@ def test_a_rescue_frees_at_least_what_is_too_much_if_there_is_so_much(sizes, exc
     assert plan.saved == sum(saving[name] for name in gone)
     assert plan.saved >= excess or len(gone) == len(saving)
     assert plan.saved - max((saving[name] for name in gone), default=0) < max(excess, 1), "and not a page too many"
+
+
+# ---------------------------------------------------------------- where a provider finds only what ends at a mark
+
+FIVE = ((300.0,), 300.0)  # a client that marks its system prompt and the end of its prompt
+BY_MARKS = replace(TERMS, by_marks=True)
+
+
+class WantsTheOldest:
+    """A policy that lets the oldest page go, whatever it costs."""
+
+    def __init__(self, urgent=False):
+        self.urgent = urgent
+
+    def choose(self, view):
+        may_go = [page for page in view.pages if page.evictable][:1]
+        return Decision(tuple(page.handle for page in may_go), may_go[0].position, "wanted", urgent=self.urgent)
+
+
+def marked_branch():
+    """A branch of three calls that ended with 3, 5 and 7 items; its last two pages are too young to go."""
+    branch = Branch()
+    branch.table.tool = "page_in"
+    branch.send(*READ_A, marks=FIVE)
+    branch.send(*READ_A, *READ_B, marks=FIVE)
+    return branch.send(*READ_A, *READ_B, *READ_C, marks=FIVE)
+
+
+def carried_out(branch, plan):
+    if plan.pages:
+        branch.table.evict([branch.table.evicted(page, STUB) for page in plan.pages])
+    branch.table.set_marks(ends=False, anchors=plan.anchors)
+
+
+def test_a_cut_is_priced_from_the_last_mark_before_it_that_is_alive():
+    shown = {page.handle: page for page in marked_branch().view(BY_MARKS).pages}
+    # A stands in the third item: only the head, of 100 tokens, ends at a mark before it. Before B and C the first call
+    # ended after 3 items, the second after 5: each in the slot before the call that asked for them.
+    assert [shown[name(text)].before for text in (A, B, C)] == [300, 1_500, 3_700]
+    assert [shown[name(text)].found for text in (A, B, C)] == [100, 1_400, 3_600]
+    assert [page.found for page in marked_branch().view(TERMS).pages] == [300, 1_500, 3_700], (
+        "where any prefix is found"
+    )
+
+
+def test_what_ended_at_a_mark_that_has_died_is_not_found():
+    branch = marked_branch()
+    branch.send(*READ_A, *READ_B, *READ_C, *ON, at=329.0, marks=FIVE)
+    assert branch.table.held.alive(329.0) == [0, 5, 7], "3 was read last by the second call, at 20"
+    found = [page.found for page in branch.view(BY_MARKS).pages]
+    assert found == [100, 100, 3_600]
+
+
+def test_a_page_goes_a_call_later_where_a_mark_before_it_makes_that_cheaper():
+    branch = marked_branch()
+    plan = propose(WantsTheOldest(), branch.table, branch.request.outside, BY_MARKS)
+    assert (plan.pages, plan.anchors) == ((), (2,)), "A stands in the third item"
+    assert plan.reason == "wanted; waits a call for a mark before the first page"
+    carried_out(branch, plan)
+    branch.send(*READ_A, *READ_B, *READ_C, *ON, marks=FIVE)
+    plan = propose(WantsTheOldest(), branch.table, branch.request.outside, BY_MARKS)
+    assert [page.name for page in plan.pages] == [name(A)]
+    assert plan.anchors == (2,), "by which the provider finds what stands before it"
+    assert plan.price == pytest.approx((1.25 - 0.1) * (branch.view().tokens - 300 - 960))
+
+
+def test_what_is_urgent_does_not_wait():
+    branch = marked_branch()
+    plan = propose(WantsTheOldest(urgent=True), branch.table, branch.request.outside, BY_MARKS)
+    assert [page.name for page in plan.pages] == [name(A)]
+    assert plan.price == pytest.approx((1.25 - 0.1) * (branch.view().tokens - 100 - 960)), "from the head on"
+
+
+def test_a_mark_is_set_where_a_policy_expects_to_cut_later():
+    class Later:
+        def choose(self, view):
+            return Decision(cut=1, reason="later")
+
+    branch = marked_branch()
+    assert propose(Later(), branch.table, branch.request.outside, BY_MARKS).anchors == (4,), (
+        "B stands in the fifth item"
+    )
+    assert propose(Later(), branch.table, branch.request.outside, TERMS).anchors == ()
+
+
+def test_a_client_that_uses_all_marks_gets_none_of_ours_and_cuts_are_priced_by_its_own():
+    branch = Branch()
+    branch.table.tool = "page_in"
+    four = ((300.0, 300.0, 300.0), 300.0)
+    branch.send(*READ_A, marks=four).send(*READ_A, *READ_B, marks=four).send(*READ_A, *READ_B, *READ_C, marks=four)
+    plan = propose(WantsTheOldest(), branch.table, branch.request.outside, BY_MARKS)
+    assert (len(plan.pages), plan.anchors) == (1, ())
+
+
+def test_what_the_clients_own_mark_does_not_reach_gets_one_of_ours():
+    branch = marked_branch()
+    long = [say() for _ in range(24)]  # positions since the last end: more than a provider looks back
+    branch.send(*READ_A, *READ_B, *READ_C, *long, user(), marks=FIVE)
+    plan = propose(Keeps(), branch.table, branch.request.outside, BY_MARKS)
+    assert plan.anchors == (7,)
+    branch.table.set_marks(ends=False, anchors=plan.anchors)
+    branch.table.catch_up()
+    assert branch.table.held.found(branch.table.at, branch.table.sent_marks(), branch.table.positions) == 7
+
+
+class Keeps:
+    def choose(self, view):
+        return Decision(reason="keeps")
 
 
 # ---------------------------------------------------------------- time

@@ -124,6 +124,13 @@ def test_a_page_that_would_pay_does_not_pay_for_the_tool():
     assert decision == Decision(reason="1 of 1 pages: net -12025, price 20425; does not pay")
 
 
+def test_where_a_provider_finds_less_than_stands_before_the_page_more_is_written_again():
+    # 9,000 tokens stand before it, of which the provider finds 5,000: 4,000 more are written again than the 540 behind.
+    decision = PLAIN.choose(warm(a={"before": 9_000, "found": 5_000}))
+    assert decision == Decision(("a",), 0, "1 of 1 pages: net 3860, price 4540")
+    assert PLAIN.choose(warm(a={"before": 9_000, "found": 9_000})).reason == "1 of 1 pages: net 7860, price 540"
+
+
 # ---------------------------------------------------------------- what a repack must bring
 
 
@@ -131,7 +138,7 @@ def test_a_repack_must_bring_its_margin():
     # 7,860 are 0.393 of 20,000.
     assert plain(margin=0.3929).choose(warm(a={})).evict == ("a",)
     assert plain(margin=0.3931).choose(warm(a={})) == Decision(
-        reason="1 of 1 pages: net 7860, price 540; less than 0.3931 of 20000 tokens"
+        cut=0, reason="1 of 1 pages: net 7860, price 540; less than 0.3931 of 20000 tokens"
     )
 
 
@@ -139,7 +146,7 @@ def test_a_warm_repack_spends_only_what_was_saved():
     given = replace(warm(a={}), spent=1_000.0)
     assert PLAIN.choose(replace(given, saved=1_541.0)).evict == ("a",)
     assert PLAIN.choose(replace(given, saved=1_539.0)) == Decision(
-        reason="1 of 1 pages: net 7860, price 540; not covered by 539 saved so far"
+        cut=0, reason="1 of 1 pages: net 7860, price 540; not covered by 539 saved so far"
     )
 
 
@@ -148,7 +155,7 @@ def test_a_cold_repack_must_soon_bring_what_a_fault_costs_with_what_was_saved():
     given = replace(cold(a={}), spent=1_000.0)
     assert PLAIN.choose(replace(given, saved=3_413.0)).evict == ("a",)
     assert PLAIN.choose(replace(given, saved=3_411.0)) == Decision(
-        reason="1 of 1 pages: net 9400, price 0; not covered by 2411 saved so far"
+        cut=0, reason="1 of 1 pages: net 9400, price 0; not covered by 2411 saved so far"
     )
 
 
@@ -183,7 +190,7 @@ def test_a_young_session_is_not_trusted_to_last():
     # At call 10 only 5 calls are counted on: 10,000 * (1.1 + 0.4) does not cover 15,912; at call 12, 16,000 in 6 do.
     given = replace(cold(a=LARGE), saved=0.0)
     assert PLAIN.choose(replace(given, call=10)) == Decision(
-        reason="1 of 1 pages: net 30000, price 0; not covered by 0 saved so far"
+        cut=0, reason="1 of 1 pages: net 30000, price 0; not covered by 0 saved so far"
     )
     assert PLAIN.choose(replace(given, call=12)).evict == ("a",)
 
@@ -382,7 +389,7 @@ def uncached(**pages):
 
 
 def test_without_a_cache_reading_is_as_dear_as_writing():
-    assert Prices(read=1.0, write=1.0, output=5.0, ttl_seconds=0.0) == FULL
+    assert Prices(read=1.0, write=1.0, output=5.0, ttl_seconds=0.0, write_long=1.0) == FULL
 
 
 @pytest.mark.parametrize("to_go", [None, 1.0, 500.0])
@@ -430,7 +437,7 @@ def test_a_prompt_above_its_limit_is_cut_below_it_whatever_that_costs():
     # It is cut to 0.8 of 15,000: 8,000 tokens go, those first that are worth most.
     decision = wanted(0.5, limit=15_000).choose(ten_pages())
     told = "8 of 10 pages: 20000 tokens are above the limit of 15000"
-    assert decision == Decision(tuple(f"p{at}" for at in range(8)), 0, told)
+    assert decision == Decision(tuple(f"p{at}" for at in range(8)), 0, told, urgent=True)
     assert wanted(0.5).choose(ten_pages()).evict == ()
 
 
@@ -461,7 +468,8 @@ def test_what_pays_goes_and_then_what_the_limit_demands():
     policy = wanted(0.1)
     assert policy.choose(given).evict == ("b",)
     decision = replace(policy, limit=18_000).choose(replace(given, tokens=20_000))
-    assert decision == Decision(("a", "b"), 0, "2 of 2 pages: 20000 tokens are above the limit of 18000")
+    told = "2 of 2 pages: 20000 tokens are above the limit of 18000"
+    assert decision == Decision(("a", "b"), 0, told, urgent=True)
 
 
 def test_where_all_pages_are_not_enough_for_the_limit_all_go_that_may():
@@ -548,7 +556,7 @@ def test_the_same_view_gives_the_same_decision_in_the_order_of_the_prompt(pages,
     assert CostAware(margin=0.01, limit=limit).choose(given) == decision
     gone = [page for page in given.pages if page.handle in decision.evict]
     assert decision.evict == tuple(page.handle for page in gone)
-    assert decision.cut == (gone[0].position if gone else None)
+    assert not gone or decision.cut == gone[0].position
     assert all(page.evictable for page in gone)
     freed = sum(page.tokens - page.stub_tokens for page in gone)
     assert not limit or given.tokens - freed <= limit or len(gone) == sum(page.evictable for page in given.pages)

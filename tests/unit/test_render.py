@@ -9,7 +9,7 @@ import pytest
 from pager.dialects import load
 from pager.model import Span
 from pager.page_in import definition
-from pager.render import Outgoing, marked, render
+from pager.render import Outgoing, lacks_marks, marked, render
 from pager.splice import Carrier, Leg, Part
 from pager.stubs import handle_of
 from pager.table import Items
@@ -30,7 +30,9 @@ class Branch:
         self.request = self.dialect.parse(body if isinstance(body, bytes) else json.dumps(body).encode())
         raws = [bytes(item) for item in self.request.items]
         norms = [self.dialect.decode(raw).norm for raw in raws]
-        self.table.advance(self.table.call + 1, 1, 0.0, Items(self.request.digests, norms, raws.__getitem__))
+        around = (self.request.head_marks, self.request.auto_mark)
+        items = Items(self.request.digests, norms, raws.__getitem__, *around)
+        self.table.advance(self.table.call + 1, 1, 0.0, items)
         return self
 
     def evict(self, *contents):
@@ -46,7 +48,8 @@ class Branch:
     def render(self, *, marks=False, carried=True):
         found = self.dialect.carrier(self.request) if carried else None
         assert found is None or isinstance(found, Carrier)
-        return render(self.dialect, self.request, self.table, found, marks=marks)
+        self.table.ends = marks and lacks_marks(self.dialect, self.request, self.table)
+        return render(self.dialect, self.request, self.table, found)
 
     def body(self, **how):
         return self.render(**how).body()
@@ -246,8 +249,9 @@ def messages(*items, **members):
     return {**head, **members, "messages": list(items)}
 
 
-def used(call_id):
-    return {"role": "assistant", "content": [{"type": "tool_use", "id": call_id, "name": "read", "input": {}}]}
+def used(call_id, **more):
+    block = {"type": "tool_use", "id": call_id, "name": "read", "input": {}, **more}
+    return {"role": "assistant", "content": [block]}
 
 
 def got(call_id, content, **more):
@@ -265,13 +269,38 @@ def places(body):
 ASKED = (user("do it"), used("c1"), got("c1", A))
 
 
-def test_a_client_without_marks_gets_them_on_the_head_and_on_the_ends_of_this_and_the_last_prompt():
+def test_a_client_without_marks_gets_them_on_its_head_and_its_end():
     branch = Branch("messages").send(messages(*ASKED))
     assert places(branch.body(marks=True)) == ["system", 2]
     branch.send(messages(*ASKED, used("c2"), got("c2", B)))
-    assert places(branch.body(marks=True)) == ["system", 2, 4]
-    branch.send(messages(*ASKED, used("c2"), got("c2", B), used("c3"), got("c3", "ok")))
-    assert places(branch.body(marks=True)) == ["system", 4, 6]
+    assert places(branch.body(marks=True)) == ["system", 4]
+
+
+def test_anchors_are_marked_for_as_long_as_the_client_marks_what_follows():
+    hour = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    for client, ours in ((MARK, MARK), (hour, hour)):
+        history = (*ASKED, used("c2"), got("c2", B, **client))
+        branch = Branch("messages").send(messages(*history))
+        branch.table.set_marks(ends=False, anchors=[2])
+        out = json.loads(branch.body())
+        assert out["messages"][1]["content"][-1]["cache_control"] == ours["cache_control"]
+        assert [places(branch.body()), out["messages"][0::2]] == [[1, 4], [*history[0::2]]], "all else is as it was"
+
+
+def test_a_hidden_leg_ends_at_a_mark_of_its_own_and_there_are_never_five():
+    marked_by_client = [*ASKED[:2], got("c1", A, **MARK), used("c2"), got("c2", B, **MARK)]
+    system = [{"type": "text", "text": "s" * 5_000, **MARK}]
+    branch = Branch("messages").send(messages(*marked_by_client, system=system))
+    branch.table.set_marks(ends=False, anchors=[2], legs=True)
+    assert places(branch.body()) == ["system", 1, 2, 4]
+    legs = [json.dumps(used("h1")).encode(), json.dumps(got("h1", "the page")).encode()]
+    assert places(branch.render().followed_by(legs).body()) == ["system", 2, 4, 6], "the leg takes the anchor's mark"
+
+
+def test_a_hidden_leg_has_no_mark_where_none_is_decided():
+    branch = Branch("messages").send(messages(*ASKED[:2], got("c1", A, **MARK)))
+    legs = [json.dumps(used("h1")).encode(), json.dumps(got("h1", "the page")).encode()]
+    assert places(branch.render().followed_by(legs).body()) == [2]
 
 
 def test_marks_are_all_that_a_client_without_stubs_gets():
@@ -294,7 +323,6 @@ def test_a_client_with_any_mark_of_its_own_gets_none():
     ):
         branch = Branch("messages").send(body)
         assert branch.body(marks=True) == branch.request.body
-        assert marked(branch.dialect, branch.request).body() == branch.request.body
 
 
 def test_a_mark_that_is_only_talked_about_is_none():
@@ -305,7 +333,6 @@ def test_a_mark_that_is_only_talked_about_is_none():
 def test_a_short_prompt_is_not_worth_a_mark():
     branch = Branch("messages").send(messages(*ASKED, system="Be good."))
     assert branch.body(marks=True) == branch.request.body
-    assert not marked(branch.dialect, branch.request).changed
 
 
 def test_a_stubbed_item_and_hidden_legs_can_carry_the_mark():
@@ -316,7 +343,7 @@ def test_a_stubbed_item_and_hidden_legs_can_carry_the_mark():
     assert json.loads(branch.body(marks=True))["messages"][2] == got("c1", "[stub of c1]", **MARK)
     branch.keep(leg).send(messages(*ASKED, {"role": "assistant", "content": "I look. Yes."}, user()))
     body = branch.body(marks=True)
-    assert places(body) == ["system", 2, 6]
+    assert places(body) == ["system", 6]
     assert json.loads(body)["messages"][3:5] == [
         {"role": "assistant", "content": [{"type": "text", "text": "I look."}, asked]},
         {"role": "user", "content": [answered]},

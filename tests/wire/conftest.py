@@ -358,7 +358,7 @@ def pieces(agent, received):
 
 def _unmarked(raw):
     """The bytes; a message that carries a mark is written as it was without."""
-    raw = raw.replace(b',"cache_control":{"type":"ephemeral"}', b"")
+    raw = re.sub(rb',"cache_control":\{"type":"ephemeral"(?:,"ttl":"\d\w")?\}', b"", raw)
     return re.sub(rb'\[\{"type":"text","text":("(?:[^"\\]|\\.)*")\}\]', rb"\1", raw)
 
 

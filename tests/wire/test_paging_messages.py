@@ -1,5 +1,7 @@
 """Paging in Anthropic's Messages: thinking with its signatures, cache marks, and a usage that is corrected."""
 
+import json
+
 import pytest
 from anthropic import beta_tool
 
@@ -104,23 +106,58 @@ def test_a_client_without_marks_gets_some_and_its_prompt_is_cached(stage, stream
     assert cached[3] == sizes[2]
 
 
-@pytest.mark.parametrize("place", ["system", "tools", "messages"])
-def test_a_client_with_marks_of_its_own_gets_no_others(stage, place):
+@pytest.mark.parametrize("place", ["system", "tools"])
+def test_a_client_that_marks_only_what_stands_before_its_history_gets_no_marks(stage, place):
+    """Nothing of its history is cached: a mark of ours would write it for more than plain input costs."""
     stage.play(PageIn(stage.look(4)), stage.look(5), DONE)
     agent = stage.agent("messages")
     if place == "system":
         agent.request["system"] = [{"type": "text", "text": "Be brief. " * 50, "cache_control": MARK}]
-    elif place == "tools":
+    else:
         tools = agent.base()["tools"]
         agent.request["tools"] = [*tools[:-1], {**tools[-1], "cache_control": MARK}]
-    else:
-        agent.history[0]["content"] = [{"type": "text", "text": "Look at all parts.", "cache_control": MARK}]
     agent.run()
     assert {marks(received) for received in stage.received} == {1}
     assert [legs[0].body for legs in agent.legs[:4]] == agent.tee.sent[:4]
     names = [tool["name"] for tool in agent.sent[-1]["tools"]]
     assert NAME in names
     assert (names[-1] == NAME) is (place != "tools")  # a mark ends what is cached, and our tool belongs there
+
+
+def marks_the_end(agent, ttl):
+    """Have an agent mark its system prompt and the last block of its history, as coding agents do."""
+    mark = {"type": "ephemeral", "ttl": ttl}
+    agent.request["system"] = [{"type": "text", "text": "Be brief. " * 500, "cache_control": mark}]
+    ask = agent.ask
+
+    def marking(**more):
+        history = json.loads(json.dumps(agent.history, default=lambda block: block.to_dict()))
+        for message in history:
+            if isinstance(message["content"], str):
+                message["content"] = [{"type": "text", "text": message["content"]}]
+        history[-1]["content"][-1]["cache_control"] = mark
+        return ask(**{"messages": history, **more})
+
+    agent.ask = marking
+    return agent
+
+
+@pytest.mark.parametrize("ttl", ["5m", "1h"])
+def test_a_page_in_is_written_once_and_read_by_the_next_call(stage, stream, ttl):
+    """The hidden leg ends at a mark of ours, as long as the client's: what it brought is read from then on."""
+    stage.play(PageIn(stage.look(4)), stage.look(5), DONE)
+    agent = marks_the_end(stage.agent("messages", stream=stream, model="claude-opus-5"), ttl)
+    turns = agent.run()
+    legs = next(legs for legs in agent.legs if len(legs) > 1)
+    after = agent.legs[agent.legs.index(legs) + 1][0]
+    assert [marks(one) for one in legs] == [marks(legs[0]), marks(legs[0]) + 1]
+    assert max(marks(received) for received in stage.received) <= 4
+    assert {ttl.encode() in received.body for received in stage.received} == {True}
+    assert (b'"5m"' in after.body) is (ttl == "5m"), "no mark of ours lives shorter or longer than the client's"
+    last = json.loads(legs[-1].body)["messages"][-1]
+    assert last["content"][-1]["cache_control"] == {"type": "ephemeral", **({} if ttl == "5m" else {"ttl": "1h"})}
+    cached = turns[agent.legs.index(legs) + 1].usage["cached"]
+    assert cached == size(agent.wire.prompt(legs[-1].json())), "all that the leg held is read"
 
 
 @pytest.fixture(scope="module")
