@@ -17,7 +17,8 @@ from pager.server.upstream import Body, Upstream, passed_on
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-STATUSES = range(100, 600)  # what HTTP allows; a server can't pass on any other
+STATUSES = range(200, 600)  # of answers; what is below comes before one, or switches protocols, which we never ask for
+BODILESS = frozenset({204, 304})
 log = logging.getLogger("ctxpager")
 
 
@@ -208,7 +209,9 @@ async def _unreachable(send: Send, dialect: Dialect, exchange: Exchange, error: 
 
 
 def back(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
-    """The response's headers for the client; its length stays, as the bytes do."""
+    """The response's headers for the client; its length stays, as the bytes do, unless it is of a body not sent."""
     kept = passed_on(response.raw_headers)
     length = [(name, value) for name, value in response.raw_headers if name.lower() == b"content-length"]
+    if response.status in BODILESS:
+        length = []
     return [(name.lower(), value) for name, value in kept + length]

@@ -2,7 +2,10 @@
 
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 from multidict import CIMultiDict
@@ -84,6 +87,36 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
+@dataclass(slots=True)
+class _Use:
+    """What a request is sent on: ``kept`` where the connection had been used before."""
+
+    kept: bool = False
+
+
+async def _note_reuse(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+    context.trace_request_ctx.kept = True
+
+
+def _is_begun(error: Exception) -> bool:
+    """Whether the connection was lost in the middle of an answer's head."""
+    return isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)
+
+
+def _end_with_connection(response: aiohttp.ClientResponse) -> None:
+    """Have an answer end, with an error, when its connection does: after a malformed chunk aiohttp would wait on."""
+    protocol = response.connection.protocol if response.connection is not None else None
+    closed = protocol.closed if protocol is not None else None
+    content = response.content
+
+    def end(_: object) -> None:
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the provider's answer is malformed"))
+
+    if closed is not None:
+        closed.add_done_callback(end)
+
+
 async def up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """The answer's bytes, as far as they are needed to know that they are more than the limit."""
     chunks: list[bytes] = []
@@ -115,12 +148,19 @@ class Upstream:
         self._settings = settings
         self.key = env.get(settings.api_key_env, "") if settings.api_key_env else ""
         self._session: aiohttp.ClientSession | None = None
+        self._fresh: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
         """Open the pool."""
+        self._session = self._open(keepalive_timeout=30)
+        self._fresh = self._open(force_close=True)
+
+    def _open(self, **how: Any) -> aiohttp.ClientSession:  # noqa: ANN401 - options of the connector
         settings = self._settings
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=settings.max_connections, keepalive_timeout=30, ttl_dns_cache=300),
+        noted = aiohttp.TraceConfig()
+        noted.on_connection_reuseconn.append(_note_reuse)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=settings.max_connections, ttl_dns_cache=300, **how),
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=settings.connect_timeout, sock_read=settings.read_timeout
             ),
@@ -128,12 +168,14 @@ class Upstream:
             cookie_jar=aiohttp.DummyCookieJar(),
             max_line_size=65536,
             max_field_size=65536,
+            trace_configs=[noted],
         )
 
     async def close(self) -> None:
         """Close the pool."""
-        if self._session is not None:
-            await self._session.close()
+        for session in (self._session, self._fresh):
+            if session is not None:
+                await session.close()
 
     def url(self, dialect: str, path: str, query: str) -> URL:
         """Where a path of ours is at the provider; the client's base URL may or may not have had its ``/v1``."""
@@ -145,19 +187,45 @@ class Upstream:
             base = base.removesuffix("/v1")
         return URL(f"{base}{path}" + (f"?{query}" if query else ""), encoded=True)
 
-    def send(
+    @asynccontextmanager
+    async def send(
         self, method: str, url: URL, headers: RawHeaders, body: Body, dialect: str
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Send a request on; the client's own headers and credential go with it, or the proxy's credential instead."""
-        if self._session is None:
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request on; the client's own headers and credential go with it, or the proxy's credential instead.
+
+        A kept connection may be closed by the provider just when it is used again: then the request, of which nothing
+        was answered, goes out once more on a new one.
+        """
+        sent, use = self._headers(headers, dialect), _Use()
+        try:
+            response = await self._request(self._session, method, url, sent, body, use)
+        except (aiohttp.ServerDisconnectedError, ConnectionError) as error:
+            if not use.kept or _is_begun(error) or not (body is None or isinstance(body, bytes)):
+                raise
+            response = await self._request(self._fresh, method, url, sent, body, _Use())
+        _end_with_connection(response)
+        async with response:
+            yield response
+
+    async def _request(
+        self,
+        session: aiohttp.ClientSession | None,
+        method: str,
+        url: URL,
+        headers: CIMultiDict[str],
+        body: Body,
+        use: "_Use",
+    ) -> aiohttp.ClientResponse:
+        if session is None:
             raise RuntimeError("the upstream pool is not open")
-        return self._session.request(
+        return await session.request(
             method,
             url,
-            headers=self._headers(headers, dialect),
+            headers=headers,
             data=body,
             allow_redirects=False,
             skip_auto_headers=_AUTOMATIC,
+            trace_request_ctx=use,
         )
 
     def _headers(self, headers: RawHeaders, dialect: str) -> CIMultiDict[str]:

@@ -56,8 +56,12 @@ def test_a_key_of_the_proxys_own_takes_the_place_of_the_clients(dialect, sent):
 
 
 def test_a_pool_that_was_not_opened_says_so():
+    async def send(upstream):
+        async with upstream.send("GET", upstream.url("chat", "/", ""), [], None, "chat"):
+            pass
+
     with pytest.raises(RuntimeError, match="not open"):
-        Upstream(Settings(), {}).send("GET", Upstream(Settings(), {}).url("chat", "/", ""), [], None, "chat")
+        asyncio.run(send(Upstream(Settings(), {})))
 
 
 def test_a_pool_that_was_not_opened_can_be_closed():

@@ -22,7 +22,6 @@ PASSING = {
     "504": Fail(504, headers=SOON),
     "529": Fail(529, headers=SOON),
     "asked": Fail(418, headers={**SOON, "x-should-retry": "true"}),
-    "hung up": Drop(0),
     "error first": Stumble(0),
 }
 
@@ -59,6 +58,15 @@ def test_a_hidden_leg_that_fails_for_a_moment_is_sent_again(stage, wire, stream,
     assert (spot, retried) == ([5, 2, 1], True)
     assert status == (fail.status if isinstance(fail, Fail) else 500 if isinstance(fail, Stumble) and not stream else 0)
     assert stage.log(agent, AttemptFailed) == []
+
+
+def test_a_hidden_leg_on_a_kept_connection_that_is_closed_is_sent_again_at_once(stage, wire, stream):
+    stage.play(PageIn(Drop(0), text="Let me see. "), DONE)
+    agent = stage.agent(wire, stream=stream).opened()
+    assert agent.ask().text == "Let me see. " + DONE.text
+    first, failed, again = agent.legs[-1]
+    assert failed.body == again.body != first.body
+    assert stage.log(agent, LegFailed) == []
 
 
 @pytest.mark.parametrize("after", [1, 2])

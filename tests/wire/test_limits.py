@@ -18,7 +18,7 @@ from pager.scripted import Fail, Reply, Say, Script
 RAIN = Say("It rains.")
 CHAT = "/v1/chat/completions"
 BODY = json.dumps({"model": "m-1", "messages": [{"role": "user", "content": "How is the weather?"}]}).encode()
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 EVENT = b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}]}\n\n'
 
 

@@ -112,7 +112,7 @@ def test_errors_are_the_providers(stage, wire, stream, outcome, fail):
 
 
 def test_a_provider_that_hangs_up_without_a_word_is_told_as_a_502(stage, wire, stream, outcome):
-    stage.play(Drop(0), DONE)
+    stage.play(Drop(0), Drop(0), DONE)
     agent = stage.agent(wire, stream=stream).opened()
     assert outcome(agent.ask)[1] == 502
     assert agent.ask().text == DONE.text

@@ -102,7 +102,7 @@ def test_a_client_that_leaves_is_gone_upstream_within_a_second(proxy, scripted, 
 
 def test_a_client_that_leaves_in_mid_upload_is_gone_upstream_too(proxy, scripted, eventually):
     with closing(socket.create_connection(urlsplit(proxy.root).netloc.split(":"), 5)) as client:
-        client.sendall(b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nhalf")
+        client.sendall(b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\nhalf")
         assert eventually(lambda: scripted.received)
     assert eventually(lambda: scripted.received[0].left_at, 1.0)
 
