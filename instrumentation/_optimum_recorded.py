@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from instrumentation._optimum_views import Moment, Recorder, Size, problem_from
-from instrumentation.bill import BYTES_A_TOKEN, REMEMBERED, Bill, Prompt, tokens_in
+from instrumentation.bill import REMEMBERED, Bill, Prompt, tokens_in
 from instrumentation.needs import Need as Seen
 from instrumentation.prepared import Call as Sent
 from instrumentation.prepared import Prepared
@@ -18,7 +18,6 @@ from instrumentation.replay import Player, Turn
 from instrumentation.sizes import item_tokens
 from pager.events import Evicted
 from pager.models import Table as Models
-from pager.page import BYTES_A_TOKEN as PLANNED
 from pager.policy import Decision, View
 from pager.sites import stubbed
 from pager.table import common_length
@@ -108,7 +107,7 @@ def problems(prepared: Prepared, models: Models) -> list[Problem]:
             charged = _charged(call, recent[at], view.prices.ttl_seconds)
             lines[at].append(Moment(view, charged, unsaid(len(lines[at]) + 1, needs, stubs)))
             recent[at] = [*recent[at][1 - REMEMBERED :], call]
-    made = {at: problem_from(line, sizes, PLANNED / BYTES_A_TOKEN) for at, line in lines.items()}
+    made = {at: problem_from(line, sizes) for at, line in lines.items()}
     short = {line_of[branch] for branch in player.short}
     return [_with_the_tool(problem) if at in short else problem for at, problem in made.items()]
 

@@ -52,12 +52,12 @@ class Size(NamedTuple):
     stub: int
 
 
-def problem_from(moments: Sequence[Moment], sizes: Mapping[str, Size] | None = None, scale: float = 1.0) -> Problem:
-    """The problem of calls in a row; a token of a view is charged as ``scale``, a page as told by its content."""
+def problem_from(moments: Sequence[Moment], sizes: Mapping[str, Size] | None = None) -> Problem:
+    """The problem of calls in a row; a page is charged as told by its content, or else as its view says."""
     calls = [moment.call for moment in moments]
     needs = [need for moment in moments for need in moment.needs]
     prices = moments[0].view.prices if moments else Prices()
-    return Problem(calls, _pages(moments, sizes or {}, scale), needs, prices)
+    return Problem(calls, _pages(moments, sizes or {}), needs, prices)
 
 
 def _kept(old: View, new: View) -> int:
@@ -78,20 +78,20 @@ def _same(old: View, new: View) -> int:
     return same
 
 
-def _pages(moments: Sequence[Moment], sizes: Mapping[str, Size], scale: float) -> list[Page]:
+def _pages(moments: Sequence[Moment], sizes: Mapping[str, Size]) -> list[Page]:
     """Every page that there ever was, in the order in which they came."""
     made: list[Page] = []
     here: list[_Seen] = []
     before = View(0, Prices(), warm=False, window=0, reserve=0, tokens=0)
     for number, (view, call, _) in enumerate(moments, 1):
         kept = [one for one in here[: _same(before, view)] if one.before < call.kept]
-        made += [one.page(number, sizes, scale) for one in here[len(kept) :]]
+        made += [one.page(number, sizes) for one in here[len(kept) :]]
         new = view.pages[len(kept) :]
-        here = kept + [_Seen(page, number, max(round(scale * page.before), call.kept)) for page in new]
+        here = kept + [_Seen(page, number, max(page.before, call.kept)) for page in new]
         for one, page in zip(here, view.pages, strict=True):
             one.free = one.free or (number if page.evictable else 0)
         before = view
-    made += [one.page(len(moments) + 1, sizes, scale) for one in here]
+    made += [one.page(len(moments) + 1, sizes) for one in here]
     return sorted(made, key=lambda page: (page.first, page.before))
 
 
@@ -104,9 +104,9 @@ class _Seen:
     before: int
     free: int = 0
 
-    def page(self, until: int, sizes: Mapping[str, Size], scale: float) -> Page:
+    def page(self, until: int, sizes: Mapping[str, Size]) -> Page:
         """The page when it has left."""
         content, seen = content_of(self.view.handle), self.view
-        size = sizes.get(content) or Size(round(scale * seen.tokens), round(scale * seen.stub_tokens))
+        size = sizes.get(content) or Size(seen.tokens, seen.stub_tokens)
         free = self.free if size.tokens > size.stub else 0
         return Page(content, *size, self.before, self.first, free or until, until)

@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 from pager.policy import Prices
 from pager.table import common_length
-
-BYTES_A_TOKEN = 2.7
-"""Measured on recorded sessions: how many bytes a prompt grew by for each token that the provider counted more."""
+from pager.tokens import BYTES_A_TOKEN
 
 FIVE_MINUTES, HOUR = 300.0, 3_600.0
 """The lifetimes that a client of Anthropic can ask for, in seconds."""

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from instrumentation.bill import BYTES_A_TOKEN, tokens_in
+from instrumentation.bill import tokens_in
 from instrumentation.offered import Called, offers_in, written
 from instrumentation.sizes import item_tokens
 from instrumentation.steps import Recording, Step
 from pager.events import Tokens
 from pager.offers import Offers
 from pager.table import common_length
+from pager.tokens import BYTES_A_TOKEN
 
 UNRECORDED = 60_000
 """Tokens that a prompt may have at the most beside what was recorded; more tell of something else."""

@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from instrumentation.asking import ask
-from instrumentation.bill import BYTES_A_TOKEN, Bill, Charged, Prompt, tokens_in
+from instrumentation.bill import Bill, Charged, Prompt, tokens_in
 from instrumentation.needs import Need
 from instrumentation.prepared import Call, Prepared
 from instrumentation.sizes import item_tokens
@@ -26,8 +26,7 @@ from pager.eviction import Stubs, carry_out, text_at
 from pager.exchange import ROUNDS, SMALLEST_REPLY
 from pager.lineage import Branch, Session
 from pager.models import Table as Models
-from pager.page import BYTES_A_TOKEN as PLANNED
-from pager.page import Page, tokens_of
+from pager.page import Page
 from pager.page_in import definition
 from pager.planner import ROOM, Plan, Terms
 from pager.policy import ASKING, Policy, View
@@ -36,6 +35,7 @@ from pager.stubs import handle_of
 from pager.table import Slot, Table, same_slots
 from pager.tables import Tables
 from pager.terms import reserve_of
+from pager.tokens import BYTES_A_TOKEN
 from pager.toolset import Sent, Toolset
 
 Watch = Callable[[View], None]
@@ -175,7 +175,7 @@ class Player:
             answered = self._page_in(turn, prompt, needs)
             usage = self._charge(call, answered, step.output)
             size = round(usage.input * BYTES_A_TOKEN) if answered is prompt else 0
-            sessions.learn_usage(table, usage, size)
+            sessions.learn_usage(table, usage, size, call.number)
         table.catch_up()
 
     def _table(self, call: Call) -> Table:
@@ -186,6 +186,7 @@ class Player:
             dialect = self._dialect.name
             sessions.open_table(self._session, step.branch, step.parent, dialect, self._tables, step.fork_call)
             tables[step.branch].read = self._prepared.read
+            tables[step.branch].yardstick.fixed = True  # the provider that is played counts as we do
             self._sent[step.branch] = _Sent()
         return tables[step.branch]
 
@@ -264,8 +265,7 @@ class Player:
         if prompt.tokens <= terms.window:
             return prompt
         room = (terms.window - terms.reserve) * ROOM
-        excess = tokens_of(round((prompt.tokens - room) * BYTES_A_TOKEN))
-        plan = planner.rescue(turn.table, turn.outside, terms, excess)
+        plan = planner.rescue(turn.table, turn.outside, terms, round(prompt.tokens - room))
         if not plan.pages:
             return prompt
         turn.full = False
@@ -374,8 +374,8 @@ class Player:
 
     def _room(self, turn: Turn, prompt: Prompt) -> int:
         """How many characters of pages still fit the model's window."""
-        used = tokens_of(round(prompt.tokens * BYTES_A_TOKEN))
-        return max(SMALLEST_REPLY, round((turn.terms.window - turn.terms.reserve - used) * PLANNED * ROOM))
+        left = turn.terms.window - turn.terms.reserve - prompt.tokens
+        return max(SMALLEST_REPLY, round(left * BYTES_A_TOKEN * ROOM))
 
     def _text(self, table: Table, handle: str) -> str | None:
         if handle in table.schemas:

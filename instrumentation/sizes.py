@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import orjson
 
-from instrumentation.bill import BYTES_A_TOKEN, tokens_in
+from instrumentation.bill import tokens_in
+from pager.tokens import BYTES_A_TOKEN
 
 PICTURE = 1_500
 """Tokens of a picture whose width and height are not known: about those of a screenshot."""

@@ -177,7 +177,8 @@ class Pages(Sequence[PageView]):
 
     def _make(self) -> list[PageView]:
         it = self.columns
-        numbers = (it.before, it.after, it.age, it.idle, it.uses, it.faults, it.tool_pages, it.tool_reused, it.found)
+        counts = (it.tokens, it.stub_tokens, it.before, it.after)
+        numbers = (*counts, it.age, it.idle, it.uses, it.faults, it.tool_pages, it.tool_reused, it.found)
         flags = (it.superseded, it.pinned, it.cached, it.resident)
         whole = zip(*(column.astype(int).tolist() for column in numbers), strict=True)
         traits = zip(*(column.tolist() for column in flags), strict=True)
@@ -187,8 +188,8 @@ class Pages(Sequence[PageView]):
                 one.name,
                 one.kind,
                 one.size,
-                one.tokens,
-                one.stub_tokens,
+                tokens,
+                stub_tokens,
                 at,
                 before,
                 after,
@@ -208,7 +209,7 @@ class Pages(Sequence[PageView]):
             )
             for at, (
                 one,
-                (before, after, age, idle, uses, faults, made, reused, found),
+                (tokens, stub_tokens, before, after, age, idle, uses, faults, made, reused, found),
                 (superseded, pinned, cached, resident),
                 usual,
             ) in enumerate(rows)

@@ -128,7 +128,7 @@ class AnswerFinished(Event, frozen=True):
     """The answer reached its end. ``body`` is the blob of the response as it came; times are milliseconds.
 
     ``model`` is the one that was asked for, ``served`` the one that the provider says answered. ``estimate`` is our own
-    count of the client's prompt, uncorrected, or 0 where a PromptCounted follows; ``usage`` is the provider's.
+    count of the client's prompt, or 0 where a PromptCounted follows; ``usage`` is the provider's.
 
     Where the prompt that went out was not the client's, ``sent`` is a digest over the client's and every change to it,
     ``sent_size`` its bytes, and ``legs`` counts the hidden legs before this answer; what is told here is of the last

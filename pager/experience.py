@@ -18,7 +18,7 @@ from pager.errors import StoreCorrupt
 from pager.events import Learned
 from pager.store import Stored
 
-SIZE = 1_000
+SIZE = 1_300
 """Tokens of a page for which the usual strength of demand holds."""
 
 STRENGTH = 0.06

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from pager.policy import ASKING, Prices
+from pager.tokens import BYTES_A_TOKEN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,9 +22,6 @@ HELD = 0.5
 ERROR_CALLS = 6
 """Calls for which the result of a failed tool stays: the model may be working on it."""
 
-BYTES_A_TOKEN = 3.5
-"""By which a page's tokens are told from its bytes: near enough to choose by, and the same in every process."""
-
 STUB_TOKENS = 40
 """What a stub may have at most: a tenth of its page, as it is paid on every call."""
 
@@ -32,7 +30,7 @@ SMALLEST_STUB = 26
 
 
 def tokens_of(size: int) -> int:
-    """The tokens of a text with so many bytes, roughly."""
+    """The tokens of a text with so many bytes, roughly; a branch's yardstick makes them its provider's."""
     return round(size / BYTES_A_TOKEN)
 
 

@@ -13,9 +13,11 @@ import numpy as np
 
 from pager.columns import Columns, Pages, columns
 from pager.experience import SHIPPED, Experience
-from pager.page import BYTES_A_TOKEN, ERROR_CALLS, GRACE, HELD, Page, left_of
+from pager.page import ERROR_CALLS, GRACE, HELD, Page, left_of
 from pager.policy import Decision, Policy, Prices, View
 from pager.table import Table
+from pager.tokens import BYTES_A_TOKEN
+from pager.yardstick import Yardstick
 
 if TYPE_CHECKING:
     from pager.columns import Flags, Numbers
@@ -88,10 +90,11 @@ def _columns(table: Table, outside: int, terms: Terms, *, warm: bool) -> tuple[C
     """The pages in numbers, and the tokens of the prompt as it would go out now, stubs in place."""
     it, call = table.numbers, table.call
     it.sync(table.pages, table.slots)
-    tokens, evicted, born, used = it["tokens"], it["evicted"] > 0, it["born"], it["used"]
-    stands = np.where(evicted, it["stub_tokens"], tokens)
+    measure, evicted, born, used = table.yardstick, it["evicted"] > 0, it["born"], it["used"]
+    tokens, stub_tokens = _measured(it["tokens"], measure), _measured(it["stub_tokens"], measure)
+    stands = np.where(evicted, stub_tokens, tokens)
     gained = np.cumsum(tokens - stands)
-    starts = (outside + it.starts) / BYTES_A_TOKEN
+    starts = measure.scale * (outside + it.starts) / BYTES_A_TOKEN
     total = max(0, round(starts[-1] - (gained[-1] if len(gained) else 0)))
     before = np.maximum(0, np.rint(starts[it["slot"].astype(np.intp)] - gained + tokens - stands))
     made = np.bincount(it.tools)
@@ -99,7 +102,7 @@ def _columns(table: Table, outside: int, terms: Terms, *, warm: bool) -> tuple[C
     reused = np.bincount(it.tools, weights=again)
     shown = Columns(
         tokens,
-        it["stub_tokens"],
+        stub_tokens,
         it["size"],
         before,
         np.maximum(0, total - before - stands),
@@ -133,7 +136,16 @@ def _found(table: Table, starts: "Numbers", gained: "Numbers", before: "Numbers"
     slots, prefixes = table.numbers["slot"], np.array(held)
     spared = np.concatenate([[0.0], gained])[np.searchsorted(slots, prefixes)]
     tokens = np.concatenate([[0.0], np.maximum(0.0, starts[np.minimum(prefixes, len(starts) - 1)] - spared)])
-    found: Numbers = np.minimum(before, tokens[np.searchsorted(prefixes, slots, side="right")])
+    found: Numbers = np.rint(np.minimum(before, tokens[np.searchsorted(prefixes, slots, side="right")]))
+    return found
+
+
+def _measured(tokens: "Numbers", measure: Yardstick) -> "Numbers":
+    """Our own tokens as the provider counts them."""
+    if measure.scale == 1.0:
+        return tokens
+    found: Numbers = np.rint(measure.scale * tokens)
+    found.flags.writeable = False
     return found
 
 
@@ -260,7 +272,7 @@ def rescue(table: Table, outside: int, terms: Terms, excess: int) -> Plan:
 def _priced(cause: str, reason: str, gone: list[Page], table: Table, seen: View) -> Plan:
     """A plan with its price: tokens behind what the provider still finds are written again; all, without the tool."""
     it, first = columns(seen.pages), gone[0].row
-    saved = sum([page.tokens - page.stub_tokens for page in gone])
+    saved = sum([int(it.tokens[page.row] - it.stub_tokens[page.row]) for page in gone])
     behind = it.tokens[first] + it.after[first] + it.before[first] - it.found[first]
     left = max(0, (int(behind) if table.tool else seen.tokens) - saved)
     price = left * (seen.prices.write - seen.prices.read) if seen.warm else 0.0

@@ -224,22 +224,22 @@ def fold(session: str, log: Iterable[Stored], norms_of: NormsOf) -> Session:
 def fold_tables(session: Session, log: Iterable[Stored], norms_of: NormsOf, tables: Tables) -> None:
     """Rebuild the page tables of a session from its events; its branches are those that ``fold`` gave."""
     raws: dict[int, list[bytes]] = {}
-    sizes: dict[int, int] = {}
+    sizes: dict[tuple[int, int], int] = {}
     for row in log:
         match row.event:
             case BranchOpened() as opened:
                 open_table(session, opened.branch, opened.parent, opened.dialect, tables, opened.fork_call)
             case CallReceived() as call if call.branch in session.tables:
                 kept = raws.get(call.parent_branch, [])[: call.keep] if call.parent_branch is not None else []
-                sizes[call.branch] = call.size
+                sizes[call.branch, call.call] = call.size
                 digests = raws[call.branch] = kept + [bytes.fromhex(digest) for digest in call.messages]
                 if digests:
                     items = _logged(call, digests, norms_of(call.dialect, digests), tables)
                     table, around = session.tables[call.branch], around_items(call.cuts)
                     table.advance(call.call, call.attempt, row.at, items, call.size, call.model, around)
             case AnswerFinished(branch=number, usage=usage) as answer if number in session.tables and usage:
-                size = 0 if answer.legs else answer.sent_size or sizes.get(number, 0)
-                learn_usage(session.tables[number], usage, size)
+                size = 0 if answer.legs else answer.sent_size or sizes.get((number, answer.call), 0)
+                learn_usage(session.tables[number], usage, size, answer.call)
             case (Repacked(branch=number) | Marked(branch=number)) as decision if number in session.tables:
                 carry_out(session.tables[number], decision)
             case ToolsDecided(branch=number) as decided if number in session.tables:
@@ -317,10 +317,11 @@ def decide_tools(session: Session, event: ToolsDecided, decided: Toolset) -> Non
         table.evidence.changed()
 
 
-def learn_usage(table: Table, usage: Tokens, size: int) -> None:
-    """Learn how many tokens the provider found in a prompt, of so many bytes if that is known, and in its cache."""
+def learn_usage(table: Table, usage: Tokens, size: int, call: int) -> None:
+    """Learn how many tokens the provider found in a call's prompt, of ``size`` bytes if not 0, and in its cache."""
     if usage.input and size:
         table.reported = (usage.input, size)
+        table.yardstick.report(call, usage.input, size)
     table.evidence.reported(usage.input, usage.cached_if_told)
     table.evidence.granted_by(usage.written_5m, usage.written_1h)
 

@@ -28,6 +28,7 @@ from pager.splice import Expander, Leg
 from pager.stubs import longer, main_argument
 from pager.supersession import Deed, Supersession, deed_of
 from pager.toolset import Sent, Toolset
+from pager.yardstick import Yardstick
 
 LONGER = 24
 """Digits of the handle of a page whose usual handle is that of another content."""
@@ -110,8 +111,9 @@ class Table:
     the model knows by a stub, ``facts`` what happened since the call before, ``gaps`` the seconds between calls.
     ``prompt`` are the tokens of the latest call's prompt as it is paged, ``before`` those of the one before;
     ``reported`` are the tokens that the provider found in a prompt of so many bytes, the latest of which that is known;
-    ``evidence`` is what its reports have shown of its cache. ``tools`` is what was last decided of the client's tools,
-    if anything was, and ``schemas`` are all tools that were ever sent short, by their handles.
+    ``yardstick`` says what our own tokens are in the provider's, ``evidence`` what its reports have shown of its cache.
+    ``tools`` is what was last decided of the client's tools, if anything was, and ``schemas`` are all tools that were
+    ever sent short, by their handles.
 
     ``marked`` are the slots in which the client has cache marks, ``head_marks`` and ``auto_mark`` its marks elsewhere.
     ``ends`` says that we mark the prompt's head and end, as the client marks nothing; ``anchors`` are prefixes, by
@@ -153,6 +155,7 @@ class Table:
     mark_legs: bool = False
     held: MarkCache = field(default_factory=MarkCache)
     evidence: Evidence = field(default_factory=Evidence)
+    yardstick: Yardstick = field(default_factory=Yardstick)
     numbers: Mirror = field(default_factory=Mirror, compare=False, repr=False)
     known: dict[str, Page] = field(default_factory=dict)
     shown: dict[str, Source] = field(default_factory=dict)
@@ -179,6 +182,7 @@ class Table:
         if self.call and attempt == 1:
             self.gaps.append(self.idle)
         self.call, self.attempt, self.at = call, attempt, at
+        self.yardstick.begin(call, model)
         fresh_from = common_length(self.norms, items.norms)
         rewritten = ["client_rewrote_history"] if fresh_from < len(self.norms) else []
         self.facts, self._news = self._news + rewritten, []
@@ -205,9 +209,10 @@ class Table:
 
     def _reckon(self, size: int, kept: int, model: str, around: str) -> None:
         """Count the prompt of a request of so many bytes, of which so many slots were kept, and what paging spares."""
-        spared, tool = self._spared(), TOOL if self.tool else 0
-        self.before, self.prompt = self.prompt, max(0, tokens_of(size - self.freed) - spared + tool)
-        fresh = tokens_of(sum([slot.size for slot in self.slots[kept:]])) if kept else self.prompt
+        measure, tool = self.yardstick, TOOL if self.tool else 0
+        spared = round(measure.scale * self._spared())
+        self.before, self.prompt = self.prompt, max(0, measure.tokens(size - self.freed) - spared + tool)
+        fresh = measure.tokens(sum([slot.size for slot in self.slots[kept:]])) if kept else self.prompt
         shared = max(0, self.prompt - fresh) if around == self.around else 0
         self.around = around
         self.evidence.sent(self.at, model, self.prompt, shared)
@@ -295,7 +300,7 @@ class Table:
         return 0 if self.tools is None else self.tools.freed
 
     def _spared(self) -> int:
-        """The tokens that the prompt is shorter than the client's, by its stubs; legs make it longer."""
+        """Our own tokens that the prompt is shorter than the client's, by its stubs; legs make it longer."""
         gained = sum([page.gain for page in self.pages if page.stub])
         return gained - tokens_of(sum([one.longer for one in self.expanded]))
 
@@ -330,7 +335,7 @@ class Table:
             self._news.append("fault")
             self.account.faults += 1
             self.account.context += self.prompt
-            self.account.written += tokens_of(sum(len(raw) for raw in leg.results))
+            self.account.written += self.yardstick.tokens(sum(len(raw) for raw in leg.results))
         for page in self.known.values():
             if page.handle in wanted:
                 page.fault(self.call)
@@ -377,6 +382,7 @@ class Table:
             evidence=self.evidence.copy(),
             marked=set(self.marked),
             held=self.held.copy(),
+            yardstick=self.yardstick.copy(),
             gaps=list(self.gaps),
             _news=list(self._news),
             shown=dict(self.shown),
@@ -497,7 +503,7 @@ class Table:
             self.facts.append("fault")
             self.account.faults += 1
             self.account.context += self.prompt
-            self.account.written += page.tokens
+            self.account.written += self.yardstick.tokens(page.size)
         for one in earlier:
             one.superseded = True
             self.numbers.touch(one)

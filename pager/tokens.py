@@ -1,9 +1,8 @@
 """Counts tokens, offline, by the family of the model that will read them.
 
 OpenAI publishes its vocabularies; two of them are shipped in ``pager/data`` and give exact counts. Anthropic and most
-others publish none, so their counts are estimates: o200k's count times a factor. What is still wrong with them is
-learned per model from the usage that providers report (``Calibration``), and kept apart: a count is a pure function of
-text and model, so it may be logged and replayed, while the correction changes as calls come in.
+others publish none, so their counts are estimates: o200k's count times a factor. A count is a pure function of text and
+model, so it may be logged and replayed. What providers report corrects what decisions go by: see ``pager.yardstick``.
 """
 
 import re
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pager.model import Block, Kind, Message
 
@@ -21,6 +20,12 @@ if TYPE_CHECKING:
 
 CHUNK = 65_536
 """Longest text, in characters, that is handed to the tokenizer at once."""
+
+BYTES_A_TOKEN = 2.7
+"""Bytes of a prompt for each token of its model, where nothing better is known.
+
+Measured on recorded sessions of Claude models: how many bytes a prompt grew by for each token that was reported more.
+"""
 
 MESSAGE_OVERHEAD = 4
 """Tokens around a message: its start, role, separator and end."""
@@ -46,24 +51,28 @@ _PATTERNS = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Models that count alike: a vocabulary, and the factor by which their own counts are larger than its."""
+    """Models that count alike: a vocabulary, and the factor by which their own counts are larger than its.
+
+    ``bytes_a_token`` is how many bytes of a request there are to a token, roughly.
+    """
 
     name: str
     vocabulary: str
     factor: float = 1.0
     estimate: bool = False
+    bytes_a_token: float = BYTES_A_TOKEN
 
     def scaled(self, tokens: int) -> int:
         """The vocabulary's count as this family's."""
         return tokens if self.factor == 1.0 else round(tokens * self.factor)
 
 
-O200K = Family("o200k", "o200k_base")
-CL100K = Family("cl100k", "cl100k_base")
+O200K = Family("o200k", "o200k_base", bytes_a_token=3.8)
+CL100K = Family("cl100k", "cl100k_base", bytes_a_token=3.8)
 UNKNOWN = Family("unknown", "o200k_base", estimate=True)
 # Sources are in docs/models.md. With Claude Opus 4.7 Anthropic changed its tokenizer, to about 1.3 times the tokens.
 CLAUDE = Family("claude", "o200k_base", factor=1.2, estimate=True)
-CLAUDE_SINCE_4_7 = Family("claude", "o200k_base", factor=1.56, estimate=True)
+CLAUDE_SINCE_4_7 = Family("claude", "o200k_base", factor=1.56, estimate=True, bytes_a_token=2.1)
 
 FAMILIES: Mapping[str, Family] = {
     "o200k": O200K,
@@ -173,61 +182,3 @@ class Counter:
         if len(self._young) >= self._half:
             self._young, self._old = {}, self._young
         self._young[key] = tokens
-
-
-class Calibration:
-    """Learns, per model, by what factor the provider's own counts differ from ours.
-
-    The factor is a ratio of two sums, of reported and of estimated tokens, in which older calls weigh ever less: large
-    prompts decide, as they are what matters, and after twenty calls the ones before weigh an eighth.
-    Small prompts are left out because fixed additions of the provider rule them, and ratios beyond the bounds because
-    they tell of something else: a prompt held by the provider, images, an upstream that reports nothing sensible.
-    """
-
-    VERSION = 1
-    DECAY = 0.9
-    SMALLEST = 500
-    LOWEST, HIGHEST = 0.3, 3.0
-    MODELS = 1_000
-
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, float]] = {}
-
-    def observe(self, model: str, estimated: int, reported: int) -> None:
-        """Learn from one call: what ``Counter`` said with the model's family, and what the provider reported."""
-        if not self._credible(estimated, reported):
-            return
-        if model not in self._sums and len(self._sums) >= self.MODELS:
-            return  # names come from clients: there may be any number of them
-        before = self._sums.get(model, (0.0, 0.0))
-        self._sums[model] = (before[0] * self.DECAY + estimated, before[1] * self.DECAY + reported)
-
-    def factor(self, model: str) -> float:
-        """What to multiply a count for this model with; 1 while nothing is known."""
-        estimated, reported = self._sums.get(model, (1.0, 1.0))
-        return min(max(reported / estimated, self.LOWEST), self.HIGHEST)
-
-    def corrected(self, model: str, tokens: int) -> int:
-        """A count, or a sum of counts, as the provider would report it."""
-        return round(tokens * self.factor(model))
-
-    def snapshot(self) -> dict[str, Any]:
-        """What was learned, as JSON can hold it."""
-        return {"version": self.VERSION, "models": {model: list(sums) for model, sums in self._sums.copy().items()}}
-
-    @classmethod
-    def restore(cls, snapshot: Mapping[str, Any]) -> "Calibration":
-        """What a snapshot holds; nothing of another version, and no entry that can't have been learned."""
-        calibration = cls()
-        models = snapshot.get("models")
-        if snapshot.get("version") != cls.VERSION or not isinstance(models, Mapping):
-            return calibration
-        for model, sums in list(models.items())[: cls.MODELS]:
-            match sums:
-                case [int() | float() as estimated, int() | float() as reported] if cls._credible(estimated, reported):
-                    calibration._sums[str(model)] = (float(estimated), float(reported))
-        return calibration
-
-    @classmethod
-    def _credible(cls, estimated: float, reported: float) -> bool:
-        return min(estimated, reported) >= cls.SMALLEST and cls.LOWEST <= reported / estimated <= cls.HIGHEST

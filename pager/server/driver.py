@@ -21,8 +21,7 @@ from pager.dialect import Dialect
 from pager.errors import BadRequest, BodyTooLarge, BodyTooSlow, NotAllowed, NotUnderstood
 from pager.events import Bypassed
 from pager.hosts import is_loopback
-from pager.model import Answer, Request
-from pager.page import tokens_of
+from pager.model import Request
 from pager.retries import Limits
 from pager.server import answers, bodies
 from pager.server.bodies import ClientLeft, Receive
@@ -262,7 +261,7 @@ class Driver:
         wiring = Wiring(self._upstream, journal, pager, now, limits, self._chance.random, self._kept)
         legs = Legs(wiring, entry, paged, body, scope, send)
         room = paged.terms.window - paged.terms.reserve
-        if paged.outgoing is not None and tokens_of(paged.outgoing.size) > room * WORTH_COUNTING:
+        if paged.outgoing is not None and paged.table.yardstick.tokens(paged.outgoing.size) > room * WORTH_COUNTING:
             legs.near_limit = True
             await legs.fit(await counting or 0)
         return legs
@@ -336,31 +335,18 @@ class Driver:
         usage = tokens(answer)
         if entry.paged is not None and usage is not None:
             size = 0 if outcome.legs else outcome.sent_size or len(entry.incoming.request.body)
-            sessions.learn_usage(entry.paged.table, usage, size)
+            sessions.learn_usage(entry.paged.table, usage, size, entry.placement.call)
         self._journal.answered(entry, answer)
         counted = counting.done() and not counting.cancelled()
         estimate = (counting.result() or 0) if counted else 0
         self._journal.answer(entry, answer, outcome, estimate)
         if entry.paged is not None:
             entry.paged.table.catch_up()
-        if counted:
-            self._learn(entry, answer, estimate)
-        else:
-            self._task(self._log_count(self._journal, entry, answer, outcome.at, counting))
+        if not counted:
+            self._task(self._log_count(self._journal, entry, outcome.at, counting))
 
-    async def _log_count(
-        self, journal: Journal, entry: Entry, answer: Answer, at: float, counting: "asyncio.Task[int | None]"
-    ) -> None:
-        estimate = await counting or 0
-        self._learn(entry, answer, estimate)
-        journal.counted(entry, estimate, at)
-
-    def _learn(self, entry: Entry, answer: Answer, estimate: int) -> None:
-        """Learn from what the provider reported, unless what was counted is not what was sent."""
-        paged = entry.paged
-        is_whole = paged is None or paged.full or paged.untouched or not paged.table.shown
-        if answer.usage is not None and is_whole:
-            self.estimates.observe(entry.incoming.request.model, estimate, answer.usage.input)
+    async def _log_count(self, journal: Journal, entry: Entry, at: float, counting: "asyncio.Task[int | None]") -> None:
+        journal.counted(entry, await counting or 0, at)
 
     def _task(self, step: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T | None]":
         """Do beside the call what no answer waits for."""

@@ -1,18 +1,15 @@
-"""Counts a call's prompt while the model thinks, and learns from the provider's numbers how far off the count is."""
+"""Counts a call's prompt while the model thinks."""
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, islice
 from typing import NamedTuple
 
 from pager.catalog import family_of
-from pager.events import AnswerFinished
 from pager.model import Message, Request, Span
 from pager.server.entries import Entry
-from pager.store import Stored
-from pager.tokens import Calibration, Counter, Family
+from pager.tokens import Counter, Family
 
 PROMPT_MEMBERS = ("tools", "system", "instructions", "functions")
 COUNTS_REMEMBERED = 200_000
@@ -41,26 +38,13 @@ class Estimates:
         self._sums: OrderedDict[tuple[str, int], _Sums] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, "ctxpager-tokens")
         self._loaded: set[str] = set()
-        self.calibration = Calibration()
-
-    def recall(self, recent: Iterable[Stored]) -> None:
-        """Learn again from answers in the log, given newest first."""
-        for row in reversed(list(recent)):
-            answer = row.event
-            if isinstance(answer, AnswerFinished) and answer.usage is not None and not answer.sent:
-                self.observe(answer.model, answer.estimate, answer.usage.input)
-
-    def observe(self, model: str, estimate: int, reported: int) -> None:
-        """Learn from what the provider reported for a prompt that we counted."""
-        if estimate and reported:
-            self.calibration.observe(model, estimate, reported)
 
     async def warm_up(self) -> None:
         """Load the tokenizer that most models use."""
         await self._counted([], family_of(""))
 
     async def count(self, entry: Entry) -> int:
-        """The tokens of a prompt, uncorrected."""
+        """The tokens of a prompt."""
         request, family = entry.incoming.request, family_of(entry.incoming.request.model)
         known = self._known(entry, family)
         kind = (family.name, family.factor)

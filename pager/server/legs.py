@@ -25,7 +25,6 @@ from pager.events import Bypassed, LegFailed, LegFinished
 from pager.exchange import Next
 from pager.guard import Guard
 from pager.overflow import Overflow, overflow
-from pager.page import BYTES_A_TOKEN, tokens_of
 from pager.page_in import name_for
 from pager.planner import ROOM
 from pager.render import Outgoing
@@ -120,7 +119,7 @@ class Legs:
         left = tokens * size / of
         if left > terms.window:
             room = (terms.window - terms.reserve) * ROOM
-            await self._rescue(tokens_of(round((left - room) * of / tokens)))
+            await self._rescue(self._tokens((left - room) * of / tokens))
 
     @property
     def sent_size(self) -> int:
@@ -380,8 +379,12 @@ class Legs:
     def _room(self) -> int:
         """How many characters of pages still fit the model's window."""
         terms = self._paged.terms
-        used = tokens_of(self._outgoing.size)
-        return max(rules.SMALLEST_REPLY, round((terms.window - terms.reserve - used) * BYTES_A_TOKEN * ROOM))
+        left = terms.window - terms.reserve - self._tokens(self._outgoing.size)
+        return max(rules.SMALLEST_REPLY, self._paged.table.yardstick.size(left * ROOM))
+
+    def _tokens(self, size: float) -> int:
+        """The provider's tokens in so many bytes of the prompt, by the branch's yardstick."""
+        return self._paged.table.yardstick.tokens(size)
 
     async def _refused(self, response: aiohttp.ClientResponse) -> bool:
         """What to do with a request that the provider does not accept; whether another one goes out."""
@@ -423,7 +426,7 @@ class Legs:
             return False
         self._rescues += 1
         self._wiring.pager.learn_window(self._paged.request.model, found.limit)
-        ours = tokens_of(self._outgoing.size)
+        ours = self._tokens(self._outgoing.size)
         told = found.tokens - found.reserved if found.tokens else ours
         limit = found.limit or self._paged.terms.window
         reserved = found.reserved or min(self._paged.terms.reserve, limit // 2)

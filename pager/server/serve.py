@@ -38,7 +38,6 @@ from pager.terminal import Formatter, say
 from pager.tooling import Shortening
 
 GRACE = 10  # seconds that calls under way have to end when the proxy is stopped
-ANSWERS_RECALLED = 500  # newest answers in the log from which the token counts' corrections are learned again
 Showing = Callable[[Store], Dashboard]
 """Makes the dashboard of a log."""
 
@@ -72,7 +71,7 @@ def build(
     upstream = Upstream(settings.upstream, env)
     tenants = tenants_of(settings, env)
     driver = Driver(settings, upstream, journal, tenants, pager, fail_open, meter)
-    _recall(settings, driver, pager, store)
+    _recall(settings, pager, store)
     learner = Learner(pager, store, command(settings)) if pager and store and may_learn(settings) else None
 
     def start() -> None:
@@ -137,14 +136,12 @@ def _rule(settings: Settings, name: str) -> Rule | None:
     return Rule(name, load_policy(name, options))
 
 
-def _recall(settings: Settings, driver: Driver, pager: Pager | None, store: Store | None) -> None:
+def _recall(settings: Settings, pager: Pager | None, store: Store | None) -> None:
     """Learn again what the log teaches; a log that is damaged there teaches nothing, and the proxy serves."""
-    if store is None:
+    if store is None or pager is None or settings.learn == "off":
         return
     try:
-        driver.estimates.recall(store.recent("AnswerFinished", ANSWERS_RECALLED))
-        if pager is not None and settings.learn != "off":
-            recall(pager, store)
+        recall(pager, store)
     except StoreError as error:
         log.error("the log can't be read, run `ctxpager check`: %s", error)  # noqa: TRY400 - the reason is in the message
 

@@ -4,14 +4,10 @@ import asyncio
 import json
 from pathlib import Path
 
-import pytest
-
 from pager import dialects
 from pager.catalog import family_of
-from pager.events import AnswerFinished, Tokens
 from pager.server.estimates import COUNTED_AT_ONCE, Estimates
 from pager.server.journal import Incoming, Journal
-from pager.store import Stored
 from pager.stores import open_store
 from pager.tokens import Counter
 
@@ -68,14 +64,3 @@ def test_a_change_of_model_in_mid_session_counts_with_the_new_ones_tokens():
     counted(user(LARGE), headers=headers)
     both = (user(LARGE), user("next"))
     assert counted(*both, headers=headers, model="claude-sonnet-4-5") == plainly(*both, model="claude-sonnet-4-5")
-
-
-def test_the_log_teaches_again_what_was_learned_before_a_restart():
-    answer = AnswerFinished(
-        branch=0, call=1, attempt=1, status=200, finish="stop", body="", size=0, first_byte_ms=1.0, total_ms=1.0,
-        model="claude-x", usage=Tokens(input=1500), estimate=1000,
-    )  # fmt: skip
-    estimates = Estimates()
-    estimates.recall([Stored(number, "s", 1.0, answer) for number in range(5, 0, -1)])
-    assert estimates.calibration.factor("claude-x") == pytest.approx(1.5)
-    assert estimates.calibration.factor("claude-y") == 1.0

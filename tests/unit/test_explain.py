@@ -17,7 +17,7 @@ from pager import planner, sessions
 from pager.arms import Arms, Rule
 from pager.dialects import load
 from pager.errors import ConfigError, PolicyError
-from pager.events import Bypassed, CallReceived, LegFinished, ToolsDecided
+from pager.events import Bypassed, CallReceived, LegFinished, Tokens, ToolsDecided
 from pager.experience import Experience, Harness
 from pager.model import Answer, Usage
 from pager.models import in_force
@@ -98,6 +98,9 @@ def play(store, calls, *, policy=None, name="cost_aware", dialect="chat", arms=N
             if one.then is not None:
                 await one.then(journal, pager, entry, now)
             usage = Usage(one.tokens, tells_cached=True) if one.tokens else None
+            if entry.paged is not None and one.tokens:
+                counted = Tokens(one.tokens, tells_cached=True)
+                sessions.learn_usage(entry.paged.table, counted, len(raw), entry.placement.call)
             journal.answer(entry, Answer(text="Yes.", usage=usage), Outcome(200, b"{}", 1.0, 2.0, now), 0)
         await journal.drain()
         return entry.session.id

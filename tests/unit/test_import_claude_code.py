@@ -5,10 +5,11 @@ import json
 import pytest
 
 from instrumentation import importing
-from instrumentation.bill import BYTES_A_TOKEN, tokens_in
+from instrumentation.bill import tokens_in
 from instrumentation.comparison import Conditions, Contender, compare
 from instrumentation.importing import Problems
 from pager.events import Tokens
+from pager.tokens import BYTES_A_TOKEN
 
 SESSION = "5f0c6d2e-0001-4000-8000-000000000001"
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from instrumentation.bill import BYTES_A_TOKEN
 from instrumentation.drafts import UNRECORDED, Draft, Line, counted, outside
 from instrumentation.offered import Called, offers_in, written
 from pager.events import Tokens
+from pager.tokens import BYTES_A_TOKEN
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_an_eviction_is_logged_with_all_that_is_needed_to_repeat_it():
     ]
     size = tokens_of(len(A))
     assert (event.warm, event.saved) == (True, size - stub_limit(size))
-    assert abs(event.rewritten - (len(talk.paged.request.body) / 3.5 - event.saved)) < 3
+    assert abs(event.rewritten - (len(talk.paged.request.body) / 2.7 - event.saved)) < 3
     assert event.price == round(event.rewritten * 1.15, 1)
 
 
@@ -558,7 +558,7 @@ def told(talk, *reports, model="gpt-4o", history=(LONG,), **members):
     for cached in reports:
         talk.send(body(*history, model=model, **members))
         usage = Tokens(input=6_500, cached=cached or 0, tells_cached=cached is not None)
-        sessions.learn_usage(talk.table, usage, len(talk.paged.request.body))
+        sessions.learn_usage(talk.table, usage, len(talk.paged.request.body), talk.table.call)
         history = (*history, *ON)
     return talk.send(body(*history, model=model, **members)).terms
 

@@ -501,7 +501,7 @@ class Player:
         said = self.dialect.read(answer)
         usage = tokens(said)
         if entry.paged is not None and usage is not None:
-            sessions.learn_usage(entry.paged.table, usage, len(entry.incoming.request.body))
+            sessions.learn_usage(entry.paged.table, usage, len(entry.incoming.request.body), entry.placement.call)
         self.journal.answered(entry, said)
         self.journal.answer(entry, said, Outcome(200, answer, 1.0, 2.0, self.now), 0)
         ids = self.harness.take(json.loads(answer))

@@ -1,6 +1,6 @@
 """What a policy sees of a prompt, what it may have of its wishes, and what goes when the prompt does not fit.
 
-All figures can be worked out by hand: one token is 3.5 bytes, and what is no page comes in pieces of 100 tokens.
+All figures can be worked out by hand: one token is 2.7 bytes, and what is no page comes in pieces of 100 tokens.
 """
 
 import json
@@ -23,12 +23,14 @@ from pager.stubs import handle_of
 from pager.table import Items
 from pager.tables import Tables
 from policies.cost_aware import CostAware
+from policies.lru import Lru
+from policies.watermark import Watermark
 
 chat = load("chat")
 PRICES = Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0)
 TERMS = Terms(PRICES, window=10_000, reserve=1_000)
-HUNDRED = 349  # bytes of an item that, with the comma behind it, has 100 tokens
-STUB = "s" * 140  # 40 tokens
+HUNDRED = 269  # bytes of an item that, with the comma behind it, has 100 tokens
+STUB = "s" * 108  # 40 tokens
 
 
 def filled(item, size):
@@ -52,7 +54,7 @@ def call(call_id, tool="read", path="a.py"):
 
 
 def text(letter, tokens):
-    return letter * round(tokens * 3.5)
+    return letter * round(tokens * 2.7)
 
 
 def result(call_id, content):
@@ -73,7 +75,7 @@ class Branch:
 
     def send(self, *items, at=None, marks=((), 0.0)):
         bare = b'{"model":"m","fill":"","messages":[]}'
-        filler = b"." * (350 - len(bare))
+        filler = b"." * (270 - len(bare))
         body = bare.replace(b'""', b'"' + filler + b'"').replace(b"[]", b"[" + b",".join(items) + b"]")
         self.request = chat.parse(body)
         norms = [chat.decode(raw).norm for raw in items]
@@ -125,7 +127,7 @@ def test_a_prompt_is_seen_in_numbers():
         PageView(
             handle=name(A),
             kind="result",
-            size=3_500,
+            size=2_700,
             tokens=1_000,
             stub_tokens=STUB_TOKENS,
             position=0,
@@ -147,7 +149,7 @@ def test_a_prompt_is_seen_in_numbers():
         PageView(
             handle=name(B),
             kind="result",
-            size=7_000,
+            size=5_400,
             tokens=2_000,
             stub_tokens=STUB_TOKENS,
             position=1,
@@ -169,6 +171,31 @@ def test_a_prompt_is_seen_in_numbers():
     ]
 
 
+def test_a_policy_sees_the_tokens_that_the_provider_counts():
+    branch = Branch().send(*READ_A).evict(A)
+    branch.table.yardstick.report(1, 2_000, 2_700)  # the provider counts twice as many as we do
+    branch.send(*READ_A, *ON)
+    ours = branch.view()
+    theirs = branch.send(*READ_A, *ON).view()
+    assert theirs.tokens == 2 * ours.tokens
+    for before, after in zip(ours.pages, theirs.pages, strict=True):
+        assert (after.tokens, after.stub_tokens) == (2 * before.tokens, 2 * before.stub_tokens)
+        assert (after.before, after.after) == (2 * before.before, 2 * before.after)
+
+
+@pytest.mark.parametrize("policy", [CostAware(limit=3_000), Lru(capacity=1_500), Watermark(high=0.3, low=0.1)])
+def test_what_is_given_in_tokens_means_those_that_the_provider_counts(policy):
+    calls = [[*READ_A, *ON * more] for more in range(4)]
+    few, many = Branch(), Branch()
+    for branch, tokens in ((few, 1_000), (many, 2_000)):
+        for at, items in enumerate(calls, 1):
+            branch.send(*items)
+            branch.table.yardstick.report(at, tokens, 2_700)
+    assert few.view().tokens == 2_000
+    assert many.view().tokens == 4_000
+    assert [bool(propose(policy, one.table, one.request.outside, TERMS).pages) for one in (few, many)] == [False, True]
+
+
 def test_what_is_evicted_counts_as_its_stub():
     branch = Branch().send(*READ_A, *READ_B).evict(A)
     given = branch.view()
@@ -185,12 +212,12 @@ def test_hidden_legs_count_as_they_stand_in_the_prompt():
     branch.table.keep_leg(1, 1, leg, [name(A)])
     given = branch.send(*READ_A, *ON, *READ_C).view()
     asked = len(chat.appended(leg)[0]) + 1
-    outside = (350 + 6 * 350 + asked) / 3.5
+    outside = (270 + 6 * 270 + asked) / 2.7
     assert given.tokens == round(outside + 40 + 2_100 + 100 + 500)
     first, brought, last = given.pages
     assert (first.before, first.faults) == (300, 1)
     assert (brought.tokens, brought.tool) == (2_000, "page_in")
-    assert brought.before == 400 + 40 + round(asked / 3.5)
+    assert brought.before == 400 + 40 + round(asked / 2.7)
     assert last.before == given.tokens - 600
     assert last.after == 100
 

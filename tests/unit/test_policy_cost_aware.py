@@ -290,13 +290,13 @@ def test_a_page_is_likelier_needed_again_the_more_it_is_in_demand_and_the_later_
 @pytest.mark.parametrize(
     ("tokens", "growth", "chance"),
     [
-        (1_000, 0.5, 0.68377),  # 0.25
-        (4_000, 0.5, 0.9),  # twice as much
-        (250, 0.5, 0.43766),  # half as much
-        (16_000, 0.5, 0.98741),  # four times, but 0.95 at most
-        (2_000, 1, 0.9),
-        (16_000, 0, 0.68377),
-        (0, 0.5, 0.03576),  # as one token: 0.25 / sqrt(1,000)
+        (1_300, 0.5, 0.68377),  # 0.25
+        (5_200, 0.5, 0.9),  # twice as much
+        (325, 0.5, 0.43766),  # half as much
+        (20_800, 0.5, 0.98741),  # four times, but 0.95 at most
+        (2_600, 1, 0.9),
+        (20_800, 0, 0.68377),
+        (0, 0.5, 0.03143),  # as one token: 0.25 / sqrt(1,300)
     ],
 )
 def test_a_larger_page_is_likelier_needed_again(tokens, growth, chance):

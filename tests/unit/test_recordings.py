@@ -6,8 +6,9 @@ import json
 import pytest
 
 from instrumentation import recordings
-from instrumentation.bill import BYTES_A_TOKEN, tokens_in
+from instrumentation.bill import tokens_in
 from pager.errors import NotUnderstood
+from pager.tokens import BYTES_A_TOKEN
 
 HEADER = {"session": "one", "model": "claude-opus-4-5", "tools": [], "harness": "some-cli 1"}
 TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}

@@ -12,13 +12,14 @@ import pytest
 
 from instrumentation import importing
 from instrumentation.analyze import analyze, prepare
-from instrumentation.bill import BYTES_A_TOKEN, tokens_in
+from instrumentation.bill import tokens_in
 from instrumentation.comparison import Conditions, Contender
 from instrumentation.importing import Problems
 from instrumentation.prepared import Prepared
 from instrumentation.recordings import files
 from instrumentation.sizes import PICTURE, counted_size, item_tokens
 from pager.dialects import load
+from pager.tokens import BYTES_A_TOKEN
 
 RECORDINGS = os.environ.get("CTXPAGER_RECORDINGS", "")
 NOISE = random.Random(7)

@@ -106,9 +106,9 @@ def test_a_page_is_born_with_the_call_that_brings_it():
 
 
 def test_tokens_are_told_from_bytes():
-    assert [tokens_of(size) for size in (0, 7, 700, 1000)] == [0, 2, 200, 286]
+    assert [tokens_of(size) for size in (0, 7, 540, 1000)] == [0, 3, 200, 370]
     (page,) = Talk().send(*START).pages
-    assert page.tokens == round(len(A) / 3.5)
+    assert page.tokens == round(len(A) / 2.7)
 
 
 def test_pages_stand_in_the_order_of_the_prompt():
@@ -593,8 +593,8 @@ def test_hidden_legs_and_the_tool_count_in_the_prompt_and_in_the_account():
     talk.table.advance(2, 1, 2.0, items, 7_000)
     longer = sum(slot.size for slot in talk.table.slots) - sum(len(items.raw(at)) for at in range(len(body)))
     assert longer > 0
-    assert abs(talk.table.prompt - (7_000 + longer) / 3.5) < 2
-    assert talk.table.account.read == 2_000 - talk.table.prompt
+    assert abs(talk.table.prompt - (7_000 + longer) / 2.7) < 2
+    assert talk.table.account.read == 2_593 - talk.table.prompt
     talk.table.tool = "page_in"
     before = talk.table.prompt
     talk.table.advance(3, 1, 3.0, items, 7_000)

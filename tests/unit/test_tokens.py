@@ -1,8 +1,7 @@
-"""Token counts: families, exact counts, long texts, the memory, and what is learned from reported usage."""
+"""Token counts: families, exact counts, long texts, and the memory."""
 
 import base64
 import hashlib
-import json
 import random
 import re
 import subprocess
@@ -27,7 +26,6 @@ from pager.tokens import (
     O200K,
     RESULT_OVERHEAD,
     UNKNOWN,
-    Calibration,
     Counter,
     Family,
     load,
@@ -260,86 +258,6 @@ def test_threads_get_the_same_counts():
     shared = Counter(entries=50)
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda text: shared.count(text, O200K), texts)) == expected
-
-
-# What is learned from usage.
-
-
-def test_the_factor_is_one_while_nothing_is_known():
-    assert Calibration().factor("claude-opus-5") == 1.0
-    assert Calibration().corrected("claude-opus-5", 12_345) == 12_345
-
-
-def test_one_large_call_sets_the_factor():
-    calibration = Calibration()
-    calibration.observe("m", 10_000, 11_000)
-    assert calibration.factor("m") == pytest.approx(1.1)
-    assert calibration.corrected("m", 2_000) == 2_200
-    assert calibration.factor("other") == 1.0
-
-
-def test_large_calls_outweigh_small_ones_and_new_ones_old_ones():
-    calibration = Calibration()
-    calibration.observe("m", 1_000, 2_000)
-    calibration.observe("m", 9_100, 9_100)
-    # (2,000 x 0.9 + 9,100) / (1,000 x 0.9 + 9,100)
-    assert calibration.factor("m") == pytest.approx(1.09)
-
-
-def test_after_twenty_calls_a_former_tokenizer_is_all_but_forgotten():
-    calibration = Calibration()
-    for ratio in [1.0] * 50 + [1.3] * 20:
-        calibration.observe("m", 10_000, int(10_000 * ratio))
-    assert 1.26 < calibration.factor("m") < 1.3
-
-
-@pytest.mark.parametrize(
-    ("estimated", "reported"), [(499, 600), (600, 499), (0, 0), (-1, 5), (1_000, 3_001), (1_000, 299), (10_000, 0)]
-)
-def test_small_prompts_and_outliers_teach_nothing(estimated, reported):
-    calibration = Calibration()
-    calibration.observe("m", estimated, reported)
-    assert calibration.snapshot()["models"] == {}
-
-
-def test_any_number_of_names_takes_bounded_memory():
-    calibration = Calibration()
-    for number in range(Calibration.MODELS + 50):
-        calibration.observe(f"m{number}", 1_000, 1_100)
-    calibration.observe("m0", 1_000, 1_100)
-    assert len(calibration.snapshot()["models"]) == Calibration.MODELS
-
-
-calls = st.lists(st.tuples(st.sampled_from("ab"), st.integers(-10, 10**7), st.integers(-10, 10**7)), max_size=30)
-
-
-@given(calls)
-def test_the_factor_stays_within_its_bounds_and_a_snapshot_keeps_it(observed):
-    calibration = Calibration()
-    for call in observed:
-        calibration.observe(*call)
-    restored = Calibration.restore(json.loads(json.dumps(calibration.snapshot())))
-    for model in "ab":
-        assert 0.3 <= calibration.factor(model) <= 3.0
-        assert restored.factor(model) == calibration.factor(model)
-    assert restored.snapshot() == calibration.snapshot()
-
-
-@pytest.mark.parametrize(
-    "snapshot",
-    [
-        {},
-        {"version": 2, "models": {"m": [1e4, 1.1e4]}},
-        {"version": 1, "models": None},
-        {"version": 1, "models": {"m": [1e4]}},
-        {"version": 1, "models": {"m": ["1e4", 1.1e4]}},
-        {"version": 1, "models": {"m": [1e4, 1e9]}},
-        {"version": 1, "models": {"m": [0, 0]}},
-        {"version": 1, "models": {"m": [float("nan"), 1e4]}},
-    ],
-)
-def test_a_snapshot_that_cannot_be_trusted_is_left_out(snapshot):
-    assert Calibration.restore(snapshot).snapshot() == {"version": 1, "models": {}}
 
 
 @given(st.integers(0, 10**6), st.floats(0.5, 3))
