@@ -221,7 +221,7 @@ def _serve(options: argparse.Namespace) -> int:
     loaded = _load(options)
     settings = loaded.settings
     for line in sources(loaded):
-        say(f"ctxpager: {line}", error=True)
+        say(f"ctxpager: {line}", flush=True)
     shown = _shown(settings) if settings.dashboard.is_shown(settings.host) else None
     models = in_force(settings.prices, settings.models)
     words = Words(live.price(models), lambda began: live.summary(lambda: _open_log(settings), models, began))

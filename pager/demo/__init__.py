@@ -154,7 +154,8 @@ def _command() -> str:
 @asynccontextmanager
 async def _proxy(upstream: str, folder: Path) -> AsyncIterator[str]:
     """The real proxy on a free port, as a process of its own that no setting of the user's changes; its address."""
-    command = [sys.executable, "-m", "pager.cli", "serve", "--port", "0", "--upstream", upstream]
+    # -P: never what the working folder calls pager
+    command = [sys.executable, "-P", "-m", "pager.cli", "serve", "--port", "0", "--upstream", upstream]
     with tempfile.NamedTemporaryFile(suffix=".toml") as no_settings:
         process = await asyncio.create_subprocess_exec(
             *[*command, "--data-dir", str(folder), "--trust-clock-header", "--config", no_settings.name],

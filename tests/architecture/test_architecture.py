@@ -48,6 +48,14 @@ def test_text_reaches_terminals_through_one_module_which_makes_it_harmless():
     assert {place.split(":")[0] for place in found} == {"pager/terminal.py"}, "use pager.terminal.say"
 
 
+def test_processes_of_ours_import_nothing_from_the_working_folder():
+    lists = [node for path in MODULES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.List)]
+    started = [[ast.unparse(part) for part in node.elts] for node in lists]
+    commands = [parts for parts in started if parts and parts[0] == "sys.executable"]
+    assert len(commands) >= 3
+    assert [parts for parts in commands if parts[1] != "'-P'"] == []
+
+
 @pytest.mark.parametrize("path", MODULES, ids=named)
 def test_a_module_says_its_responsibility(path):
     assert ast.get_docstring(ast.parse(path.read_text())), "no docstring"

@@ -102,9 +102,9 @@ def test_the_proxy_neither_runs_that_code_nor_sends_credentials_where_the_file_s
     assert not (tmp_path / "mark").exists()
     assert not Path("loot").exists()
     assert "ignored data_dir, policy, upstream.url;" in done.stderr
-    assert f"settings from file {Path.cwd() / 'ctxpager.toml'}: upstream.connect_timeout" in done.stderr
-    assert "settings from flags: --port" in done.stderr
-    assert address not in done.stderr
+    assert f"settings from file {Path.cwd() / 'ctxpager.toml'}: upstream.connect_timeout" in done.stdout
+    assert "settings from flags: --port" in done.stdout
+    assert address not in done.stdout + done.stderr
 
 
 def test_only_harmless_settings_of_a_folder_count_until_it_is_trusted(home):
