@@ -10,18 +10,19 @@ from typing import NamedTuple
 
 import msgspec
 
+from instrumentation import paid
 from instrumentation._anatomy_branch import Branch
 from instrumentation._anatomy_items import shared
 from instrumentation.anatomy import Anatomy, CallAnatomy, Totals, anatomy, head_of
 from instrumentation.bill import Charged
 from instrumentation.comparison import Contender, outcomes_of
-from instrumentation.costs import MILLION, units
-from instrumentation.drafts import BEGINNING, LONGEST_TOKEN, size_of
+from instrumentation.costs import MILLION, priced_as
+from instrumentation.drafts import BEGINNING
+from instrumentation.paid import Counted
 from instrumentation.prepared import Prepared
 from instrumentation.replay import Outcome
 from instrumentation.steps import Step
 from instrumentation.story import WASTE, Parts
-from pager.events import Tokens
 from pager.models import Table as Models
 
 FUTURE = 32_503_680_000.0
@@ -144,8 +145,8 @@ def summed_up(prepared: Prepared, contenders: Sequence[Contender], models: Model
     calls = list(_calls(prepared, found, bills, models))
     waste = [reduce(Spent.plus, (one.waste[at] for one in calls), Spent()) for at in range(len(WASTE))]
     times = [step.at for at, step in enumerate(steps) if step.at != BEGINNING + at and 0 < step.at < FUTURE]
-    paid = reduce(Paid.plus, (one.paid for one in calls), Paid())
-    scale = paid.cost.units / bills[-1].cost if bills[-1].cost else 0.0
+    spent = reduce(Paid.plus, (one.paid for one in calls), Paid())
+    scale = spent.cost.units / bills[-1].cost if bills[-1].cost else 0.0
     played = [outcome for one in contenders for outcome in outcomes_of(prepared, one, models, bills)]
     return Session(
         name=recording.name,
@@ -155,7 +156,7 @@ def summed_up(prepared: Prepared, contenders: Sequence[Contender], models: Model
         last=max(times, default=0.0),
         steps=len(steps),
         totals=found.totals,
-        paid=paid,
+        paid=spent,
         waste=tuple(waste),
         tools=tuple(tool_waste(prepared, found)),
         before=bills[-1],
@@ -172,7 +173,7 @@ def as_reported(found: Anatomy, prepared: Prepared) -> Anatomy:
     A call of which nothing was reported is scaled as all others of the session together; if there are none, not at all.
     """
     steps = prepared.recording.steps
-    told = [(step.usage.input if step.usage else 0) if step.answered else 0 for step in steps]
+    told = [_input(step) if step.answered else 0 for step in steps]
     ours = sum(call.client.total for call, tokens in zip(found.calls, told, strict=True) if tokens)
     usual = sum(told) / ours if ours else 1.0
     calls = []
@@ -182,6 +183,12 @@ def as_reported(found: Anatomy, prepared: Prepared) -> Anatomy:
         client = Parts(*shared(tokens or round(usual * total), [getattr(call.client, name) for name in _NAMES]))
         calls.append(call._replace(client=client, working=round(scale * call.working), scale=scale))
     return Anatomy(calls, found.branches)
+
+
+def _input(step: Step) -> int:
+    """The tokens of the client's prompt as its provider counts them; 0 where they are not known."""
+    usage = step.usage if step.usage and step.usage.input else step.unpaged
+    return usage.input if usage else 0
 
 
 # ---------------------------------------------------------------- money
@@ -196,36 +203,24 @@ class _Priced(NamedTuple):
 
 def _calls(prepared: Prepared, found: Anatomy, bills: Sequence[Charged], models: Models) -> Iterator[_Priced]:
     """The answered calls."""
-    for step, call, (before, after) in zip(prepared.recording.steps, found.calls, pairwise(bills), strict=True):
-        if step.answered:
-            yield _priced(step, call, before, after, models)
+    for (step, counted), call in zip(paid.calls(prepared, bills), found.calls, strict=True):
+        if counted is not None:
+            yield _priced(step, call, counted, models)
 
 
-def _priced(step: Step, call: CallAnatomy, before: Charged, after: Charged, models: Models) -> _Priced:
-    price, prices, usage = models.find(step.model).input, models.prices(step.model), step.usage
-    unpriced = int(not price)
-    if usage is None or not usage.input:
-        cost, tokens, cached = after.cost - before.cost, after.input - before.input, after.cached - before.cached
-        paid = Paid(1, unpriced=unpriced, output=step.output, guessed=_spent(cost, price))
-        read, rate = (prices.factors(tokens)[0] * one for one in (prices.read, prices.write))
-    else:
-        output, whole = _output(step, usage)
-        used = msgspec.structs.replace(usage, output=output)
-        cost, tokens, cached = units(used, prices), usage.input, usage.cached
-        dearer, dearer_answer = prices.factors(tokens)
-        read = dearer * prices.read
-        prompt = cost - dearer_answer * prices.output * output - read * cached
-        rate = prompt / (tokens - cached) if tokens > cached else read
-        telling = tokens if usage.cached_if_told is not None else 0
-        counts = (usage.input, telling, usage.cached, usage.written, output)
-        paid = Paid(1, 1, int(not whole), unpriced, *counts, told=_spent(cost, price))
-    return _Priced(paid, tuple(_spent(one, price) for one in _wasted(call.client, tokens, cached, read, rate)))
-
-
-def _output(step: Step, usage: Tokens) -> tuple[int, bool]:
-    """The tokens of an answer, and whether the provider had counted all of it."""
-    whole = usage.output * LONGEST_TOKEN >= size_of(step.said)
-    return (usage.output if whole else max(usage.output, step.output)), whole
+def _priced(step: Step, call: CallAnatomy, counted: Counted, models: Models) -> _Priced:
+    name, used = priced_as(models, step.model, step.served), counted.tokens
+    price, prices, cost = models.find(name).input, models.prices(name), paid.cost(step, used, models)
+    dearer, dearer_answer = prices.factors(used.input)
+    read, uncached = dearer * prices.read, used.input - used.cached
+    prompt = cost - dearer_answer * prices.output * used.output - read * used.cached
+    rate = prompt / uncached if uncached > 0 else read
+    waste = tuple(_spent(one, price) for one in _wasted(call.client, used.input, used.cached, read, rate))
+    if not counted.told:
+        return _Priced(Paid(1, unpriced=int(not price), output=used.output, guessed=_spent(cost, price)), waste)
+    telling = used.input if used.cached_if_told is not None else 0
+    counts = (used.input, telling, used.cached, used.written, used.output)
+    return _Priced(Paid(1, 1, int(not counted.whole), int(not price), *counts, told=_spent(cost, price)), waste)
 
 
 def _wasted(client: Parts, tokens: int, cached: int, read: float, rate: float) -> list[float]:

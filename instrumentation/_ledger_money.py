@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from instrumentation.bill import FIVE_MINUTES, HOUR, REMEMBERED, Bill, Charged, Prompt
-from instrumentation.costs import cost
+from instrumentation.costs import cost, priced_as
 from instrumentation.story import Inflicted, Parts, Repack
 from pager.caches import HELD, TELLING
 from pager.events import LegFinished, Tokens
@@ -33,7 +33,7 @@ class Rates:
 
     def __init__(self, models: Models, asked: str, served: str) -> None:
         self._models, self._asked, self._served = models, asked, served
-        name = asked if models.find(asked).known or not served else served
+        name = priced_as(models, asked, served)
         self.prices: Prices = models.prices(name)
         self.dollars: float | None = cost(Tokens(input=1), models, asked, served).dollars
 

@@ -1,7 +1,7 @@
 """Tells the story of a session of the log: each answered call as the client sent it, as it went upstream, and why."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -14,6 +14,7 @@ from instrumentation._ledger_upstream import Prompts, watch
 from instrumentation.bill import Prompt
 from instrumentation.calls import meant
 from instrumentation.outgoing import Where
+from instrumentation.steps import Recording
 from instrumentation.story import CallStory, PageStory, Parts, Story
 from pager.dialect import Dialect
 from pager.events import Tokens
@@ -33,22 +34,56 @@ def story(
     Raises ConfigError where there is no such session, and StoreCorrupt where its log can't be read.
     """
     name = meant(store, session)
+    teller, _ = _told(store, name, models, load_dialect, with_content=with_content)
+    found = teller.facts
+    calls = [teller.calls[where] for where in found.answered]
+    pages = [teller.page(page) for client in teller.clients for page in client.told()]
+    return Story(name, found.harness, calls, pages, found.key, found.policy, found.failed)
+
+
+def recordings(store: Store, name: str, models: Models, load_dialect: LoadDialect) -> list[Recording]:
+    """A session of the log to be played, with what its calls would have been counted as unpaged; raises StoreCorrupt.
+
+    Where all calls went out as they came, and were counted, that is what was reported.
+    """
+    loaded = logged.load(store, name, load_dialect)
+    if all(step.usage is not None or not step.answered for one in loaded for step in one.steps):
+        return loaded
+    teller, loaded = _told(store, name, models, load_dialect)
+    unpaged = {
+        (client.prepared.recording.dialect, at): teller.unpaged.get(where)
+        for client in teller.clients
+        for where, at in client.steps.items()
+    }
+    return [
+        replace(
+            one,
+            steps=[
+                step if step.usage else step._replace(unpaged=unpaged.get((one.dialect, at)))
+                for at, step in enumerate(one.steps)
+            ],
+        )
+        for one in loaded
+    ]
+
+
+def _told(
+    store: Store, name: str, models: Models, load_dialect: LoadDialect, *, with_content: bool = False
+) -> "tuple[_Teller, list[Recording]]":
+    """Go through a session; again, where it shows only later on how long the cache lives."""
     log = list(store.events(name))
-    found = facts(log)
-    recordings = logged.load(store, name, load_dialect)
+    found, loaded = facts(log), logged.load(store, name, load_dialect)
 
     def told(bills: Bills) -> _Teller:
-        parties = clients(log, recordings, found.answered, load_dialect, with_content=with_content)
+        parties = clients(log, loaded, found.answered, load_dialect, with_content=with_content)
         teller = _Teller(found, models, parties, Tables(load_dialect, store.blob), load_dialect, bills=bills)
         teller.tell(name, log)
         return teller
 
     teller = told(Bills())
-    if teller.bills.was_mistaken:  # told once more, with what the whole session shows of the cache
+    if teller.bills.was_mistaken:
         teller = told(Bills(teller.bills.held))
-    calls = [teller.calls[where] for where in found.answered]
-    pages = [teller.page(page) for client in teller.clients for page in client.told()]
-    return Story(name, found.harness, calls, pages, found.key, found.policy, found.failed)
+    return teller, loaded
 
 
 @dataclass(slots=True)

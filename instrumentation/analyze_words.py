@@ -250,7 +250,7 @@ def _each(one: Found) -> dict[str, Any]:
         "wasted": wasted(totals),
         "amplification": round(totals.amplification, 6),
         "cost": _spent(session.paid.cost),
-        "unpaged": round(session.before.cost, 6),
+        "unpaged": round(session.paid.cost.units, 6),
         "policies": {row.outcome.policy: round(row.outcome.charged.cost, 6) for row in session.replayed},
     }
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import orjson
 
-from instrumentation import recordings
+from instrumentation import paid, recordings
 from instrumentation.bill import Charged
 from instrumentation.oracles import ORACLES
 from instrumentation.prepared import ON, Prepared
@@ -55,12 +55,17 @@ class Conditions:
 
 
 class Played(NamedTuple):
-    """One session: what it costs if nothing is done, and what became of it under each policy."""
+    """One session: what it costs if nothing is done, and what became of it under each policy.
+
+    ``before`` and the outcomes are bills of what is played, ``paid`` is what the session cost by its provider's counts;
+    None where that is not known.
+    """
 
     session: str
     calls: int
     before: Charged
     outcomes: tuple[Outcome, ...] = ()
+    paid: Charged | None = None
 
     def change(self, outcome: Outcome) -> float:
         """The change of the cost against doing nothing, as a share of it."""
@@ -109,6 +114,11 @@ class Comparison:
         return total(one.before for one in self.played)
 
     @property
+    def paid(self) -> Charged:
+        """What all sessions cost together unpaged, by the counts of their providers: the figure that reports say."""
+        return total(one.paid or one.before for one in self.played)
+
+    @property
     def calls(self) -> int:
         """The calls of all sessions."""
         return sum(one.calls for one in self.played)
@@ -146,7 +156,7 @@ def play(source: Source, contenders: Sequence[Contender], conditions: Conditions
     prepared = Prepared(recording, dialect, conditions.grace, conditions.tools)
     before = prepared.bills(models)
     outcomes = tuple(outcome for one in contenders for outcome in outcomes_of(prepared, one, models, before))
-    return Played(recording.name, len(recording.steps), before[-1], outcomes)
+    return Played(recording.name, len(recording.steps), before[-1], outcomes, paid.total(prepared, before, models))
 
 
 @lru_cache(4)

@@ -35,9 +35,14 @@ def units(usage: Tokens, prices: Prices) -> float:
     return prompt * (prices.read * usage.cached + written + plain) + answer * prices.output * usage.output
 
 
+def priced_as(models: Models, asked: str, served: str = "") -> str:
+    """The model whose prices a request has: the one asked for, or the one that answered where that is not known."""
+    return asked if models.find(asked).known or not served else served
+
+
 def cost(usage: Tokens, models: Models, asked: str, served: str = "") -> Cost:
     """What a request cost that asked for a model, where the provider said that ``served`` has answered."""
-    name = asked if models.find(asked).known or not served else served
+    name = priced_as(models, asked, served)
     counted = units(usage, models.prices(name))
     price = models.find(name).input
     return Cost(counted, counted * price / MILLION if price else None)

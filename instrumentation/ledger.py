@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from instrumentation._ledger_story import story
+from instrumentation._ledger_story import recordings, story
 from instrumentation.story import CallStory, Inflicted, Parts, Story
 
-__all__ = ["KEYS", "Ledger", "Row", "Sums", "grouped", "ledger", "peaks", "story"]
+__all__ = ["KEYS", "Ledger", "Row", "Sums", "grouped", "ledger", "peaks", "recordings", "story"]
 
 TREND = 12
 """Values by which the trend of a group is shown."""

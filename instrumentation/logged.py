@@ -139,6 +139,7 @@ class _Reader:
             called=said.called,
             head=_head(request) if request is not None and listed else b"",
             lifetime=_lifetime(body),
+            served=answer.served if answer is not None else "",
             usage=answer.usage if answer is not None and not (answer.sent or answer.legs) else None,
         )
 

@@ -33,7 +33,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def told(comparison: Comparison) -> str:
     """What was played, and what it costs if nothing is done."""
-    before, played = comparison.before, f"{len(comparison.played)} sessions, {comparison.calls:,} calls"
+    before, played = comparison.paid, f"{len(comparison.played)} sessions, {comparison.calls:,} calls"
     cached = _share(before.cached / max(1, before.input))
     cost = f"cost {before.cost:,.0f} (in units of one uncached input token)"
     return f"{played}. If nothing is done, they {cost} for {before.input:,} tokens of prompts, {cached} of them cached."
@@ -77,7 +77,8 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "sessions": len(comparison.played),
         "calls": comparison.calls,
         "left_out": comparison.left_out,
-        "before": comparison.before._asdict(),
+        "before": comparison.paid._asdict(),
+        "played": comparison.before._asdict(),
         "policies": [_values(row) for row in comparison.rows()],
         "each": [_session(one) for one in comparison.played],
     }
@@ -90,4 +91,4 @@ def _values(row: Row) -> dict[str, Any]:
 
 def _session(one: Played) -> dict[str, Any]:
     changes = {outcome.policy: round(one.change(outcome), 6) for outcome in one.outcomes}
-    return {"session": one.session, "calls": one.calls, "cost": one.before.cost, "changes": changes}
+    return {"session": one.session, "calls": one.calls, "cost": (one.paid or one.before).cost, "changes": changes}

@@ -3,19 +3,23 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from instrumentation import logged, recordings
+from instrumentation import ledger, logged, recordings
 from instrumentation.calls import matching
 from instrumentation.steps import Recording
 from pager.dialects import load as load_dialect
 from pager.errors import ConfigError
+from pager.models import Table as Models
 from pager.store import Store
 
 ALL = "all"
 """Names every session of the log."""
 
 
-def find(named: Sequence[str], open_log: Callable[[], Store]) -> Iterator[Path | Recording]:
-    """Every session named by a path, an id, the beginning of an id, or ``all``; the log is opened if one is in it."""
+def find(named: Sequence[str], open_log: Callable[[], Store], models: Models) -> Iterator[Path | Recording]:
+    """Every session named by a path, an id, the beginning of an id, or ``all``; the log is opened if one is in it.
+
+    What a paged session of the log would have cost otherwise is worked out under these prices.
+    """
     of_log = [name for name in named if not Path(name).exists()]
     for name in named:
         if name not in of_log:
@@ -25,7 +29,7 @@ def find(named: Sequence[str], open_log: Callable[[], Store]) -> Iterator[Path |
         try:
             known = logged.names(store)
             for session in dict.fromkeys(one for name in of_log for one in _meant(name, known)):
-                yield from logged.load(store, session, load_dialect)
+                yield from ledger.recordings(store, session, models, load_dialect)
         finally:
             store.close()
 

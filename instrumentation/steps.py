@@ -21,7 +21,9 @@ class Step(NamedTuple):
     where none of them could be sent shorter, and ``called`` the names of those that the answer calls. ``usage`` is what
     the provider counted, as far as it is known. ``head`` is the hash of what of the prompt stands outside of the items,
     without options such as ``stream``; it is empty where only its size is known. ``lifetime`` are the seconds that the
-    request's cache marks ask for, the most where they differ, and 0 where it has none.
+    request's cache marks ask for, the most where they differ, and 0 where it has none. ``served`` is the model that the
+    provider says answered, empty where it does not. ``unpaged`` is what it would have counted for the client's own
+    prompt, where another one went out or nothing was reported, and None where that was not worked out.
     """
 
     at: float
@@ -43,6 +45,8 @@ class Step(NamedTuple):
     usage: Tokens | None = None
     head: bytes = b""
     lifetime: float = 0.0
+    served: str = ""
+    unpaged: Tokens | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,6 +308,7 @@ def _replay(options: argparse.Namespace) -> int:
     from instrumentation import options as chosen  # not needed by the server
     from instrumentation import printing, sources
     from instrumentation.comparison import Conditions, compare
+    from pager.models import in_force
     from pager.tooling import Shortening
 
     settings = _load(options).settings
@@ -316,7 +317,8 @@ def _replay(options: argparse.Namespace) -> int:
     contenders = chosen.contenders(named, options.set, configured, optimum=not options.no_optimum)
     tools = Shortening(settings.tools.shorten != "off", settings.tools.defer_above)
     conditions = Conditions(settings.prices, settings.models, options.min_calls, settings.paging.grace, tools)
-    found = sources.find(options.places, lambda: _open_log(settings))
+    models = in_force(settings.prices, settings.models)
+    found = sources.find(options.places, lambda: _open_log(settings), models)
     comparison = compare(found, contenders, conditions, options.jobs)
     if not comparison.played:
         raise ConfigError(f"there is nothing to play: {comparison.left_out} sessions have too few calls (--min-calls)")

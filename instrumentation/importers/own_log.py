@@ -1,18 +1,26 @@
 """Reads our own log: the SQLite file that the proxy writes."""
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
-from instrumentation import logged
+from instrumentation import ledger, logged
 from instrumentation.importers._lines import Problems
 from instrumentation.steps import Recording
 from pager.dialects import load as load_dialect
 from pager.errors import StoreError
+from pager.models import Table as Models
 from pager.stores.sqlite import Store
 
 MAGIC = b"SQLite format 3\x00"
 OURS = b"ctxp"
 _OWNER = slice(68, 72)  # where SQLite keeps whose file it is, which of a new file is still in its write-ahead log
+
+
+@cache
+def _models() -> Models:
+    """The shipped table of models: of it only the lifetimes of caches are needed."""
+    return Models.load()
 
 
 class Importer:
@@ -39,7 +47,7 @@ class Importer:
 
     def _session(self, store: Store, session: str, path: Path, problems: Problems) -> list[Recording]:
         try:
-            return logged.load(store, session, load_dialect)
+            return ledger.recordings(store, session, _models(), load_dialect)
         except StoreError as error:
             problems.file(path, f"session {session}: {error}")
             return []
