@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pager import trust_command
 from pager.config import KEYS, Loaded, Settings, load, render, sources
-from pager.errors import ConfigError, OptionError, PagerError
+from pager.errors import ConfigError, OptionError, PagerError, StoreCorrupt
 from pager.store import Store
 from pager.terminal import printable, say
 
@@ -242,14 +242,23 @@ def _config(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from instrumentation.check import check  # not needed by the server
+    from pager.stores import salvage
 
     settings = _load(options).settings
-    store = _open_log(settings)
+    rebuilt: list[str] = []
+    try:
+        store = _open_log(settings)
+    except StoreCorrupt:
+        if not options.repair:
+            raise
+        rebuilt = salvage(settings.store, settings.data_dir)
+        store = _open_log(settings)
     try:
         found = check(store, repair=options.repair)
     finally:
         store.close()
-    for line in [*(f"repaired: {line}" for line in found.repaired), *(f"problem: {line}" for line in found.problems)]:
+    repaired = [line if line.startswith("lost: ") else f"repaired: {line}" for line in (*rebuilt, *found.repaired)]
+    for line in [*repaired, *(f"problem: {line}" for line in found.problems)]:
         say(line)
     state = "clean" if not found.problems else f"{len(found.problems)} problems"
     say(f"{settings.data_dir}: {found.events} events, {found.blobs} blobs, {state}")

@@ -1,7 +1,7 @@
 """The backends of the session log, one file each, found by name.
 
 A backend is a module here whose name has no leading underscore, with a class ``Store`` that has the methods of
-``pager.store.Store``, a class method ``open(folder)`` and a class attribute ``durable``.
+``pager.store.Store``, class methods ``open(folder)`` and ``salvage(folder)``, and a class attribute ``durable``.
 """
 
 import importlib
@@ -28,3 +28,10 @@ def open_store(name: str, where: Path) -> Store:
     expect_known(name)
     store: Store = importlib.import_module(f"{__name__}.{name}").Store.open(where)
     return store
+
+
+def salvage(name: str, where: Path) -> list[str]:
+    """Rebuild a log that can't be opened from what can be read of it; says what was done and what is lost."""
+    expect_known(name)
+    lines: list[str] = importlib.import_module(f"{__name__}.{name}").Store.salvage(where)
+    return lines

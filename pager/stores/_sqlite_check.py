@@ -18,6 +18,7 @@ from pager.store import Check
 from pager.stores._blobs import Packed, unpack
 from pager.stores._references import digest_of, references
 from pager.stores._sqlite_file import FolderLock, open_reader, open_writer, telling, transaction
+from pager.stores._sqlite_salvage import salvage
 
 _STEP = 500
 # A damaged row may hold values of any type where there should be one: the casts make every row readable.
@@ -35,6 +36,7 @@ _MOVE_BLOB = (
     "INSERT INTO lost_blobs SELECT NULL, digest, size, codec, data, ? FROM blobs WHERE id = ?",
     "DELETE FROM blobs WHERE id = ?",
 )
+_OF_INDEXES = ("missing from index", "wrong # of entries in index", "non-unique entry in index")
 _SET_KIND = "UPDATE events SET kind = ? WHERE seq = ?"
 
 
@@ -52,6 +54,12 @@ class _Findings:
     structure: list[str] = field(default_factory=list)
     content: list[str] = field(default_factory=list)
     cures: list[_Cure] = field(default_factory=list)
+    stopped: bool = False
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether more than an index is wrong, which can be made again from its table."""
+        return self.stopped or not all(any(words in line for words in _OF_INDEXES) for line in self.structure)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -64,13 +72,17 @@ class _Findings:
 
 
 def check_file(path: Path, *, repair: bool) -> Check:
-    """Check the file; with ``repair`` mend it, then tell what was mended and what is still wrong."""
+    """Check the file; with ``repair`` mend it, then tell what was mended and what is still wrong.
+
+    Nothing is written to a file whose pages are damaged: it is rebuilt from what can be read of it.
+    """
     found = _findings(path)
     if not (repair and found.problems):
         return Check(found.events, found.blobs, found.problems)
-    repaired = tuple(_mend(path, found))
+    repaired = salvage(path) if found.is_damaged else []
+    repaired += _mend(path, _findings(path) if repaired else found)
     left = _findings(path)
-    return Check(left.events, left.blobs, left.problems, repaired)
+    return Check(left.events, left.blobs, left.problems, tuple(repaired))
 
 
 def _findings(path: Path) -> _Findings:
@@ -81,6 +93,7 @@ def _findings(path: Path) -> _Findings:
             try:
                 look(connection, found)
             except sqlite3.DatabaseError as error:  # the rest can't be reached: say so and go on with the next table
+                found.stopped = True
                 found.add(f"reading stopped after {found.events} events and {found.blobs} blobs: {error}")
     return found
 

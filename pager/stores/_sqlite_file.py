@@ -161,8 +161,8 @@ def _make_private(path: Path) -> None:
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
         _set_aside(path.with_name(path.name + "-wal"))
-        _sync(path.parent)
-        _sync(path.parent.parent)
+        sync(path.parent)
+        sync(path.parent.parent)
     for file in _files(path):
         with suppress(FileNotFoundError):
             file.chmod(0o600)
@@ -208,7 +208,8 @@ def _reserve(wal: Path) -> None:
             os.close(handle)
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
+    """Have what was made or renamed in a folder on the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

@@ -42,6 +42,11 @@ class Store:
         """An empty log; nothing is written to the folder."""
         return cls()
 
+    @classmethod
+    def salvage(cls, folder: Path) -> list[str]:  # noqa: ARG003 - every store is salvaged in a folder
+        """Nothing: there is no file that could be damaged."""
+        return []
+
     def append(self, batch: Batch) -> Future[int]:
         """Append a batch; the future is done when this returns."""
         future: Future[int] = Future()

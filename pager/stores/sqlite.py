@@ -18,6 +18,7 @@ from pager.store import Batch, Check, Place, Stored
 from pager.stores._blobs import Packed, unpack
 from pager.stores._sqlite_check import check_file
 from pager.stores._sqlite_file import FILE_NAME, open_reader, telling
+from pager.stores._sqlite_salvage import salvage
 from pager.stores._sqlite_writer import Writer
 
 _STEP = 500  # rows read, or marks asked for, at a time
@@ -88,7 +89,19 @@ class Store:
 
     def check(self, *, repair: bool = False) -> Check:
         """Verify the file, every digest and every reference; with ``repair`` mend what can be mended."""
-        return check_file(self._path, repair=repair)
+        if not repair:
+            return check_file(self._path, repair=False)
+        self._writer.close()  # the file may be replaced: nothing may be open that would write to the old one
+        self._readers.renew()
+        found = check_file(self._path, repair=True)
+        self._readers.renew()
+        self._writer = Writer(self._path, self._readers.renew)
+        return found
+
+    @classmethod
+    def salvage(cls, folder: Path) -> list[str]:
+        """Rebuild a log that can't be opened from what can be read of it; what was done and what is lost."""
+        return salvage(folder / FILE_NAME)
 
     def close(self) -> None:
         """Finish what was appended, then release the file."""
