@@ -107,7 +107,7 @@ def _file_layers(flag: object, cwd: Path, env: Mapping[str, str], config_dir: Pa
         folder = Folder(cwd, config_dir)
         if folder.standing is Standing.TRUSTED:
             return [folder.layer]
-    return [*([_file_layer(own, _read(own))] if has_own else []), *([folder.safe_layer] if folder else [])]
+    return [*([_own_layer(own)] if has_own else []), *([folder.safe_layer] if folder else [])]
 
 
 def trusted(config_dir: Path | None = None) -> Trusted:
@@ -154,6 +154,23 @@ class Folder:
         values = _given(self.layer)
         shown = {name: "(not shown)" if _BY_NAME[name].words.private else toml(values[name]) for name in self.guarded}
         return [f"{name} = {value}" for name, value in shown.items()]
+
+
+def _own_layer(path: Path) -> _Layer:
+    """The user's own file, which holds in every working folder: code that it names is beside it, never there."""
+    layer = _file_layer(path, _read(path))
+    tree = dict(layer.tree)
+    if isinstance(policy := tree.get("policy"), str):
+        tree["policy"] = _beside(path, policy)
+    if isinstance(arms := _look_up(tree, "experiment.arms"), Mapping):
+        tree["experiment"] = {**tree["experiment"], "arms": {_beside(path, name): arms[name] for name in arms}}
+    return _Layer(tree, layer.origin)
+
+
+def _beside(path: Path, policy: str) -> str:
+    """The name of a policy; a relative path in it as seen from the folder of a file."""
+    place, colon, name = policy.rpartition(":")
+    return f"{path.parent / expanduser(place)}{colon}{name}" if place.endswith(".py") else policy  # noqa: PTH111
 
 
 def _without(tree: Mapping[str, Any], names: Collection[str], prefix: str = "") -> dict[str, Any]:

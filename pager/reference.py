@@ -76,6 +76,9 @@ folder, only its harmless settings count, over those of your own file: none that
 leads calls or credentials elsewhere, or opens the proxy, its data or its keys to others. Each command says on standard
 error which were ignored. In the lists below such settings are marked "needs trust".
 
+The file in your own configuration folder holds in every working folder, so code that it names by a relative path is
+looked for beside it.
+
 - `ctxpager trust [DIR]` trusts the folder for as long as its file stays as it is, and prints what that allows; a
   changed file must be trusted anew. What the file names (the code of a policy) is not checked: trust who changes it.
 - `ctxpager trust --list` lists the trusted folders, `ctxpager trust --remove [DIR]` ends the trust.

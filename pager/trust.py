@@ -21,7 +21,7 @@ class Standing(Enum):
     """What the user has said of a folder's file."""
 
     TRUSTED = "trusted"
-    CHANGED = "changed since it was trusted"
+    CHANGED = "no longer what was trusted"
     UNKNOWN = "not trusted"
 
 

@@ -5,6 +5,7 @@ import pytest
 from pager import cli
 from pager.errors import ConfigError
 from pager.hosts import is_loopback, is_ours
+from pager.server import presence
 from pager.server.doors import Door, expect_closed, expect_elsewhere, tenants_of
 from pager.settings import Settings
 
@@ -175,3 +176,13 @@ def test_beyond_this_machine_any_name_will_do_where_a_key_is_asked_for():
     assert refused(door(KEYS, host="0.0.0.0"), host="proxy.example") is None
     assert refused(door(host="0.0.0.0"), host="proxy.example") == 403
     assert refused(door(host="0.0.0.0", allowed_hosts=["proxy.example"]), host="proxy.example:80") is None
+
+
+def test_the_mark_of_a_serving_proxy_follows_no_link(tmp_path):
+    (tmp_path / "victim").write_bytes(b"precious")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / presence.FILE_NAME).symlink_to(tmp_path / "victim")
+    here = presence.Presence(tmp_path / "data")
+    here.listening("http://127.0.0.1:1")
+    here.close()
+    assert (tmp_path / "victim").read_bytes() == b"precious"

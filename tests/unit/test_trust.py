@@ -160,7 +160,19 @@ def test_the_users_own_file_needs_no_trust_even_as_the_working_folders(home, mon
     (home / "ctxpager.toml").write_text('policy = "mine.py:P"')
     monkeypatch.chdir(home)
     found = loaded(home)
-    assert (found.settings.policy, found.notices) == ("mine.py:P", ())
+    assert (found.settings.policy, found.notices) == (str(home / "mine.py:P"), ())
+
+
+@pytest.mark.parametrize("setting", ['policy = "mine.py:P"', '[experiment]\narms = { "mine.py:P" = 1.0 }'])
+def test_code_that_the_users_own_file_names_is_looked_for_beside_it(home, tmp_path, capsys, setting):
+    home.mkdir(parents=True)
+    (home / "ctxpager.toml").write_text(setting)
+    (home / "mine.py").write_text(leaves_a_mark(tmp_path / "mine"))
+    write(leaves_a_mark(tmp_path / "theirs"), "mine.py")
+    assert cli.main(["config"]) == 0
+    assert str(home / "mine.py:P") in capsys.readouterr().out
+    assert (tmp_path / "mine").exists()
+    assert not (tmp_path / "theirs").exists()
 
 
 def test_a_changed_file_must_be_trusted_anew(home):
@@ -170,7 +182,7 @@ def test_a_changed_file_must_be_trusted_anew(home):
     write('host = "0.0.0.0"')
     found = loaded(home)
     assert found.settings.host == "127.0.0.1"
-    assert "is changed since it was trusted: ignored host" in found.notices[0]
+    assert "is no longer what was trusted: ignored host" in found.notices[0]
     write('host = "box"')
     assert loaded(home).settings.host == "box"
 
@@ -201,7 +213,7 @@ def test_the_command_trusts_lists_and_removes(home, capsys):
     assert f"{Path.cwd()}: trusted" in capsys.readouterr().out
     write("port = 4")
     cli.main(["trust", "--list"])
-    assert "changed since it was trusted" in capsys.readouterr().out
+    assert "no longer what was trusted" in capsys.readouterr().out
     Path("ctxpager.toml").unlink()
     cli.main(["trust", "--list"])
     assert "can't be read" in capsys.readouterr().out
