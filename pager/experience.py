@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pager.built_in import plain_name
 from pager.errors import StoreCorrupt
 from pager.events import Learned
 from pager.store import Stored
@@ -180,11 +181,6 @@ def owner(tenant: str, harness: str) -> str:
     The program is one word behind the last space, so that no two tenants are ever taken for one.
     """
     return f"{tenant} {family_of_harness(harness).partition(' ')[0]}"
-
-
-def plain_name(tool: str) -> str:
-    """A tool's name in small letters only."""
-    return tool.lower().replace("_", "").replace("-", "")
 
 
 def shipped(tool: str, *, argument: bool) -> float:

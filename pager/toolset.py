@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import orjson
 
+from pager.built_in import CHANCE, brought
 from pager.model import Span
 from pager.offers import Edit, Listed, Offer, Offers
 from pager.policy import ASKING, TOOL, Prices
@@ -178,7 +179,9 @@ def decide(offers: Offers, outlook: Outlook) -> tuple[Toolset, str]:
     if offers.deferring:
         return _unchanged(offers, f"the client loads tools when they are needed: {offers.deferring}")
     usual = usual_chance(len(offers.tools))
-    chances = tuple(outlook.chance(offer.tool.name, usual) for offer in offers.tools)
+    names = [offer.tool.name for offer in offers.tools]
+    own = brought(names)
+    chances = tuple(outlook.chance(name, CHANCE if name in own else usual) for name in names)
     best, risk = _best(offers, outlook.prices, outlook.calls, chances, outlook.defer_above)
     whole, saved = best.whole_tokens, best.whole_tokens - best.tokens
     if not outlook.pays(whole, saved, risk):
