@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from platformdirs import user_cache_dir
 from rich.console import Console
@@ -156,24 +156,26 @@ async def _proxy(upstream: str, folder: Path) -> AsyncIterator[str]:
     """The real proxy on a free port, as a process of its own that no setting of the user's changes; its address."""
     # -P: never what the working folder calls pager
     command = [sys.executable, "-P", "-m", "pager.cli", "serve", "--port", "0", "--upstream", upstream]
-    with tempfile.NamedTemporaryFile(suffix=".toml") as no_settings:
+    with tempfile.NamedTemporaryFile(suffix=".toml") as no_settings, tempfile.TemporaryFile() as errors:
         process = await asyncio.create_subprocess_exec(
             *[*command, "--data-dir", str(folder), "--trust-clock-header", "--config", no_settings.name],
             stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
             env={name: value for name, value in os.environ.items() if not name.startswith("CTXPAGER_")},
         )
         try:
-            yield await asyncio.wait_for(_address(process), _PATIENCE)
+            yield await asyncio.wait_for(_address(process, errors), _PATIENCE)
         finally:
             if process.returncode is None:
                 process.terminate()
             await asyncio.wait_for(process.communicate(), _PATIENCE)
 
 
-async def _address(process: asyncio.subprocess.Process) -> str:
+async def _address(process: asyncio.subprocess.Process, errors: BinaryIO) -> str:
     """The address that the proxy says it listens on."""
     if process.stdout is not None:
         async for line in process.stdout:
             if found := re.search(r"http://\S+", line.decode()):
                 return found[0]
-    raise PagerError("the proxy ended before it listened; see its own message above")
+    errors.seek(0)
+    raise PagerError(f"the proxy ended before it listened: {errors.read().decode('utf-8', 'replace').strip()}")
