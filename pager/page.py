@@ -127,7 +127,8 @@ class Account:
 
     ``read`` are the tokens by which prompts were shorter than the client's, ``unwritten`` those that were not even
     written, as the cache was cold when they went; ``repacks`` is what repacks have cost at the prices of their time. A
-    fault reads the ``context`` once more and writes what was asked for.
+    fault reads the ``context`` once more and writes what was asked for. ``prompts`` are those that were shorter than
+    the client's: the tokens of the client's, and of what was sent.
     """
 
     read: int = 0
@@ -136,10 +137,18 @@ class Account:
     faults: int = 0
     context: int = 0
     written: int = 0
+    prompts: list[tuple[int, int]] = field(default_factory=list)
 
     def saved(self, prices: Prices) -> float:
         """What was saved, in units of one uncached input token."""
-        return prices.read * self.read + (prices.write - prices.read) * self.unwritten
+        return prices.read * (self.read + self._by_the_step(prices)) + (prices.write - prices.read) * self.unwritten
+
+    def _by_the_step(self, prices: Prices) -> float:
+        """The tokens that long prompts would have cost more, had they been sent as the client has them."""
+        if not prices.step_tokens:
+            return 0.0
+        longer = ((prices.factors(whole)[0] - 1) * whole for whole, _ in self.prompts)
+        return sum(longer) - sum((prices.factors(sent)[0] - 1) * sent for _, sent in self.prompts)
 
     def spent(self, prices: Prices) -> float:
         """What it cost."""

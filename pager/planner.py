@@ -180,7 +180,7 @@ def propose(policy: Policy, table: Table, outside: int, terms: Terms) -> Plan:
     it = columns(seen.pages)
     wished = policy.choose(replace(seen, pages=Pages(table.pages, replace(it, found=it.before))))
     wish, cut = _allowed(wished, table, seen), _slot_of(wished.cut, table)
-    waiting = seen.prices.read * wish.saved
+    waiting = seen.prices.read * (_dearer(seen) * seen.tokens - _dearer(seen, wish.saved) * (seen.tokens - wish.saved))
     if plan.pages and wish.pages and not decision.urgent and plan.price - _ideal(wish, seen) > waiting:
         reason = f"{plan.reason}; waits a call for a mark before the first page"
         return Plan(reason=reason, anchors=_anchors(table, terms, cut=wish.pages[0].slot))
@@ -207,7 +207,12 @@ def _ideal(wish: Plan, seen: View) -> float:
     """What a plan would cost if a mark stood right before its first page."""
     it, first = columns(seen.pages), wish.pages[0].row
     behind = float(it.tokens[first] + it.after[first]) - wish.saved
-    return max(0.0, behind) * (seen.prices.write - seen.prices.read)
+    return _dearer(seen, wish.saved) * max(0.0, behind) * (seen.prices.write - seen.prices.read)
+
+
+def _dearer(seen: View, saved: int = 0) -> float:
+    """How many times as much the prompt's tokens cost for its length, once this many are gone."""
+    return seen.prices.factors(seen.tokens - saved)[0]
 
 
 NO_PLAN = Plan()
@@ -275,7 +280,7 @@ def _priced(cause: str, reason: str, gone: list[Page], table: Table, seen: View)
     saved = sum([int(it.tokens[page.row] - it.stub_tokens[page.row]) for page in gone])
     behind = it.tokens[first] + it.after[first] + it.before[first] - it.found[first]
     left = max(0, (int(behind) if table.tool else seen.tokens) - saved)
-    price = left * (seen.prices.write - seen.prices.read) if seen.warm else 0.0
+    price = _dearer(seen, saved) * left * (seen.prices.write - seen.prices.read) if seen.warm else 0.0
     return Plan(cause, reason, tuple(gone), "", seen.warm, saved, left, round(price, 1))
 
 

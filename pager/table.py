@@ -217,7 +217,10 @@ class Table:
         self.around = around
         self.evidence.sent(self.at, model, self.prompt, shared)
         tools_pay = self.tools is not None and bool(self.tools.shortened)  # for the tool that is added
-        self.account.read += spared - (0 if tools_pay else tool) if self.attempt == 1 else 0
+        if self.attempt == 1:
+            self.account.read += spared - (0 if tools_pay else tool)
+            if spared > 0:
+                self.account.prompts.append((self.prompt + spared, self.prompt))
 
     # ---- what a provider that caches at marks holds
 
@@ -378,7 +381,7 @@ class Table:
             hidden=hidden,
             expanded=list(self.expanded),
             facts=list(self.facts),
-            account=replace(self.account),
+            account=replace(self.account, prompts=list(self.account.prompts)),
             evidence=self.evidence.copy(),
             marked=set(self.marked),
             held=self.held.copy(),

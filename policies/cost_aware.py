@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -42,7 +42,7 @@ ROOM = 0.8  # the share of the limit that is left filled, so that not every late
 class CostAware:
     """The default policy.
 
-    ``reuse`` is the chance that a page of 1,000 tokens that was used at the last call is needed at the next; it falls
+    ``reuse`` is the chance that a page of 1,300 tokens that was used at the last call is needed at the next; it falls
     as one over the calls since, and grows with the page's size to the power of ``growth``. A session is taken to last
     ``horizon`` times the calls that it has had, the next cold cache to come after ``patience`` times the calls that
     there were between such moments so far. A repack of a prompt that is cached must bring at least ``margin`` of the
@@ -75,6 +75,13 @@ class CostAware:
         return Plan(self, view).weighed(frozenset(self.choose(view).evict))
 
 
+class Below(NamedTuple):
+    """What each cut saves by the step in prices: now, and in the calls that follow."""
+
+    now: "Numbers"
+    later: "Numbers"
+
+
 class Plan:
     """The pages of one view, with what each is worth; pages are told by their positions."""
 
@@ -85,7 +92,8 @@ class Plan:
         self._left = max(1.0, rule.horizon * view.call if view.to_go is None else view.to_go)
         self._frees = it.tokens - it.stub_tokens
         self.may_go: Flags = it.evictable
-        self._fault = self._asking + (view.prices.write - view.prices.read) * it.tokens
+        self._dearer = view.prices.factors(view.tokens)[0]
+        self._fault = self._dearer * (self._asking + (view.prices.write - view.prices.read) * it.tokens)
 
     def decide(self) -> Decision:
         """What goes, and why."""
@@ -111,16 +119,16 @@ class Plan:
         if not good.size:
             return good, None, f"none of {int(self.may_go.sum())} pages that could go pays for itself"
         freed = np.cumsum(self._frees[good])
-        price = self._prices(good, freed)
-        net = np.cumsum(worth[good]) - price
+        price, below = self._prices(good, freed), self._below(freed)
+        net = np.cumsum(worth[good]) + below.later + below.now - price
         at = int(net.argmax())
         chosen, cut = good[at::-1], int(good[at])
         told = f"{at + 1} of {len(worth)} pages: net {net[at]:.0f}, price {price[at]:.0f}"
         if net[at] <= 0:
             return chosen[:0], None, f"{told}; does not pay"
-        if self._caches and net[at] < rule.margin * view.tokens:
+        if self._caches and net[at] < rule.margin * self._dearer * view.tokens:
             return chosen[:0], cut, f"{told}; less than {rule.margin:g} of {view.tokens} tokens"
-        if not self._is_covered(float(price[at]), float(freed[at]), float(self._fault[chosen].max())):
+        if not self._is_covered(float(price[at] - below.now[at]), float(freed[at]), float(self._fault[chosen].max())):
             return chosen[:0], cut, f"{told}; not covered by {view.saved - view.spent:.0f} saved so far"
         return chosen, cut, told
 
@@ -182,7 +190,7 @@ class Plan:
         """What evicting each page saves until it is needed or the span is over."""
         prices, idle, wanes = self._view.prices, np.maximum(self._it.idle, 1.0), 1 - self._strength
         calls = idle / wanes * ((1 + (self.span - 1) / idle) ** wanes - 1)
-        return self._frees * ((prices.read if self._view.warm else prices.write) + prices.read * calls)
+        return self._dearer * self._frees * ((prices.read if self._view.warm else prices.write) + prices.read * calls)
 
     def worth(self) -> "Numbers":
         """What evicting each page is expected to bring, where that costs nothing by itself."""
@@ -197,7 +205,27 @@ class Plan:
             behind = np.full(len(good), float(view.tokens))
             tool = TOOL * (prices.write + prices.read * (self._left if self._caches else 0.0))
         again = (prices.write - prices.read) * np.maximum(behind - freed, 0.0) if view.warm else 0.0 * behind
-        return again + tool
+        return np.where(self._room(freed) >= 0, 1.0, self._dearer) * again + tool
+
+    def _room(self, freed: "Numbers") -> "Numbers":
+        """The tokens by which the prompt is below the step in prices once so many are freed; endless without a step."""
+        step = self._view.prices.step_tokens
+        return step - self._view.tokens + freed if step else np.full_like(freed, inf)
+
+    def _below(self, freed: "Numbers") -> "Below":
+        """What it saves that the prompt is below the step in prices: in this call, and for as long as it stays there.
+
+        It is taken to grow as it did so far. Of what is freed itself ``saving`` has reckoned already.
+        """
+        view, prices, room = self._view, self._view.prices, self._room(freed)
+        if not prices.step_tokens:
+            return Below(np.zeros_like(freed), np.zeros_like(freed))
+        grows, more = max(1.0, view.tokens / max(1, view.call)), prices.step_factor - 1
+        later, anyway = (np.clip(left / grows, 0.0, self.span - 1) for left in (room, room - freed))
+        prompt = prices.step_tokens - np.minimum(freed, np.maximum(room, 0.0)) / 2
+        drops = (room >= 0) & (room < freed)
+        now = more * (prices.read if view.warm else prices.write) * np.where(drops, view.tokens - freed, 0.0)
+        return Below(now, more * prices.read * prompt * (later - anyway))
 
     def _is_covered(self, price: float, freed: float, fault: float) -> bool:
         """Whether what was saved so far pays for a warm repack, or a cold one soon brings what a fault would cost."""
@@ -207,4 +235,4 @@ class Plan:
             return price <= fund
         calls = min(rule.soon, max(1.0, view.call / 2))  # a session that has just begun may be over soon
         brings = freed * (prices.write + prices.read * (calls - 1)) - (0 if view.tool_added else TOOL * prices.write)
-        return brings + fund >= rule.cover * fault
+        return self._dearer * brings + fund >= rule.cover * fault

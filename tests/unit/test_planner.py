@@ -444,6 +444,23 @@ def test_a_later_eviction_is_priced_from_the_first_page_that_goes():
     assert (plan.saved, plan.rewritten) == (FREES_B + FREES_C, kept - FREES_C)
 
 
+@pytest.mark.parametrize(("step", "times"), [(0, 1), (1_000, 5), (3_500, 1)])
+def test_a_repack_is_priced_by_the_length_of_the_prompt_that_is_left(step, times):
+    branch, terms = later(*READ_A, *READ_B), replace(TERMS, prices=replace(PRICES, step_tokens=step, step_factor=5.0))
+    kept = 3_600 + 400 - FREES_B
+    assert proposed(branch, name(B), terms=terms).price == round(times * kept * 1.15, 1)
+
+
+def test_what_a_shorter_prompt_saves_by_the_step_is_in_the_account():
+    branch = (
+        Branch().send(*READ_A).evict(A).send(*READ_A, *ON)
+    )  # 1,600 tokens, of which 960 are spared; the tool has 150
+    stepped = replace(PRICES, step_tokens=1_000, step_factor=5.0)
+    assert branch.view().saved == pytest.approx(0.1 * (960 - 150))
+    longer = view(branch.table, branch.request.outside, replace(TERMS, prices=stepped)).saved
+    assert longer == pytest.approx(0.1 * (960 - 150) + 0.1 * 4 * (1_600 + 150))
+
+
 def test_while_the_cache_is_cold_a_repack_costs_nothing():
     branch = later(*READ_A).send(*READ_A, *ON * 3, at=5_000.0)
     plan = proposed(branch, name(A))

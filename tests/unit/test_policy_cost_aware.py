@@ -134,6 +134,50 @@ def test_where_a_provider_finds_less_than_stands_before_the_page_more_is_written
 # ---------------------------------------------------------------- what a repack must bring
 
 
+# ---------------------------------------------------------------- prices that depend on the prompt's length
+
+
+def stepped(step, tokens=21_000, call=42, **more):
+    """A branch whose prompt costs five times as much above ``step`` tokens; it has grown by 500 a call."""
+    prices = replace(PRICES, step_tokens=step, step_factor=5.0, step_output=5.0)
+    return shows(view(call=call, tokens=tokens, prices=prices, **more), a={})
+
+
+def test_a_prompt_that_comes_below_the_step_saves_on_all_of_its_tokens():
+    # The page saves 5 * 8,400. 20,000 tokens cost 0.4 less now, and a call later, when there are 20,250 on average.
+    decision = PLAIN.choose(stepped(20_500))
+    assert decision == Decision(("a",), 0, "1 of 1 pages: net 57560, price 540")
+
+
+def test_out_of_a_cold_prompt_that_is_what_writing_it_costs_more():
+    # The page saves 5 * 9,400; 20,000 tokens cost 4 * 1.1 less now, and 20,250 of them 0.4 less a call later.
+    assert PLAIN.choose(stepped(20_500, warm=False)).reason == "1 of 1 pages: net 143100, price 0"
+
+
+def test_a_prompt_that_stays_above_the_step_is_written_again_at_the_price_above_it():
+    assert PLAIN.choose(stepped(19_900)).reason == "1 of 1 pages: net 39300, price 2700"
+
+
+def test_a_prompt_below_the_step_stays_there_for_longer():
+    # The page saves 8,000 in 80 calls. The prompt is below the step in this call and three more instead of one.
+    assert PLAIN.choose(stepped(20_500, tokens=20_000, call=40)).reason == "1 of 1 pages: net 23460, price 540"
+
+
+def test_what_the_step_saves_in_the_same_call_pays_for_a_repack():
+    # 8,000 are saved at once: enough for 540 tokens, not for 15,040.
+    poor = stepped(20_500, saved=0.0)
+    far = replace(poor, pages=[structs.replace(poor.pages[0], after=15_000)])
+    assert PLAIN.choose(poor).evict == ("a",)
+    assert PLAIN.choose(far).reason.endswith("not covered by 0 saved so far")
+
+
+def test_without_a_cache_the_step_counts_for_one_call():
+    # The page saves 5 * 1,000, and the 20,000 tokens that are left cost 4 less each.
+    none = replace(named_prices("none"), step_tokens=20_500, step_factor=5.0)
+    given = replace(stepped(20_500, warm=False), prices=none)
+    assert PLAIN.choose(given).reason == "1 of 1 pages: net 85000, price 0"
+
+
 def test_a_repack_must_bring_its_margin():
     # 7,860 are 0.393 of 20,000.
     assert plain(margin=0.3929).choose(warm(a={})).evict == ("a",)
