@@ -5,7 +5,8 @@ where sites are; this page knows how to write a stub in each form a value may ha
 ``is_error``, ``cache_control``, unknown keys, white space) keeps its bytes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,7 +14,7 @@ import orjson
 
 from pager.errors import NotUnderstood
 from pager.model import Kind, Span
-from pager.splitting import elements, members
+from pager.splitting import elements, members, spans
 
 Path = tuple[str | int, ...]
 
@@ -75,6 +76,30 @@ def result_site(content: object, path: Path, call_id: str, *, tool: str = "", is
         return []
     text = "\n".join(part["text"] for part in content)
     return [Site(call_id, Kind.RESULT, Form.PARTS, path, text, call_id, tool, is_error=is_error)]
+
+
+def reachable(raw: bytes, sites: Sequence[Site]) -> list[Site]:
+    """The sites that can be written to: none below an object in which a key comes twice."""
+    there = _reached(raw, {site.path for site in sites})
+    return [site for site in sites if site.path in there]
+
+
+def _reached(raw: bytes, paths: Collection[Path]) -> set[Path]:
+    """The paths that lead to a value; every value on the way is looked at once."""
+    below: dict[str | int, list[Path]] = {}
+    for path in filter(None, paths):
+        below.setdefault(path[0], []).append(path[1:])
+    reached = {path for path in paths if not path}
+    if not below:
+        return reached
+    values: dict[str | int, Span] = {}
+    with suppress(NotUnderstood):  # a key comes twice
+        values.update(members(raw) if isinstance(next(iter(below)), str) else enumerate(spans(raw)))
+    for step, rests in below.items():
+        span = values.get(step)
+        if span is not None:
+            reached |= {(step, *rest) for rest in _reached(raw[span.start : span.end], rests)}
+    return reached
 
 
 def stubbed(raw: bytes, sites: Iterable[Site], stubs: Mapping[str, str]) -> bytes:

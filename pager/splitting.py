@@ -72,6 +72,14 @@ def elements(body: bytes, span: Span) -> Elements:
     return Elements(items, starts, separator, [sha256(item).digest() for item in items])
 
 
+def spans(raw: bytes) -> list[Span]:
+    """The span of each element of an array; raises NotUnderstood if it is none."""
+    opening = len(raw) - len(raw.lstrip(_BLANK))
+    lengths = [len(memoryview(one)) for one in _decoded(_elements, raw, "an array")]
+    starts = _starts(raw, Span(opening, len(raw)), lengths)[0] if lengths else []
+    return [Span(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+
+
 def _decoded(decoder: msgspec.json.Decoder[_T], body: bytes, what: str) -> _T:
     try:
         return decoder.decode(body)

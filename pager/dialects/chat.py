@@ -36,7 +36,7 @@ from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
 from pager.offers import Listed
 from pager.prefixes import Prefixes
-from pager.sites import Site, argument_sites, result_site
+from pager.sites import Site, argument_sites, reachable, result_site
 from pager.splice import Carrier, Expansion, Guard, Leg
 from pager.toolset import Toolset
 
@@ -75,14 +75,14 @@ class Dialect:
         """The places of a tool's result or of a call's arguments."""
         item = exactly(raw)
         if item.get("role") == "tool":
-            return result_site(item.get("content"), ("content",), string(item.get("tool_call_id")))
+            return reachable(raw, result_site(item.get("content"), ("content",), string(item.get("tool_call_id"))))
         found: list[Site] = []
         calls = item.get("tool_calls")
         for index, call in enumerate(calls if isinstance(calls, list) else ()):
             function, path = record(record(call).get("function")), ("tool_calls", index, "function", "arguments")
             call_id, text = string(record(call).get("id")), string(function.get("arguments"))
             found += argument_sites(text, call_id, string(function.get("name")), path)
-        return found
+        return reachable(raw, found)
 
     def carrier(self, request: Request) -> Carrier | str:
         """Where a tool of ours can be added to this request, or why it can't be."""

@@ -37,7 +37,7 @@ from pager.mark_cache import FIVE_MINUTES, HOUR, marks_in
 from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
 from pager.offers import Listed
 from pager.prefixes import Prefixes
-from pager.sites import Site, result_site, value_sites
+from pager.sites import Site, reachable, result_site, value_sites
 from pager.splice import Carrier, Expansion, Guard, Leg, Splice
 from pager.toolset import Toolset
 
@@ -102,7 +102,7 @@ class Dialect:
             elif fields.get("type") == "tool_use":
                 values, call_id = record(fields.get("input")), string(fields.get("id"))
                 found += value_sites(values, call_id, string(fields.get("name")), (*path, "input"))
-        return found
+        return reachable(raw, found)
 
     def carrier(self, request: Request) -> Carrier | str:
         """Where a tool of ours can be added to this request, or why it can't be."""

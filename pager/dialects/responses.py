@@ -36,7 +36,7 @@ from pager.errors import NotUnderstood
 from pager.model import Answer, Block, Kind, Message, Request, Span, ToolUse, Usage
 from pager.offers import Listed
 from pager.prefixes import Prefixes
-from pager.sites import Site, argument_sites, result_site
+from pager.sites import Site, argument_sites, reachable, result_site
 from pager.splice import Carrier, Expansion, Guard, Leg
 from pager.splitting import Elements
 from pager.toolset import Toolset
@@ -91,10 +91,11 @@ class Dialect:
         item = exactly(raw)
         kind, call_id = _kind(item), string(item.get("call_id"))
         if kind in ("function_call_output", "custom_tool_call_output"):
-            return result_site(item.get("output"), ("output",), call_id)
+            return reachable(raw, result_site(item.get("output"), ("output",), call_id))
         if kind != "function_call":
             return []
-        return argument_sites(string(item.get("arguments")), call_id, string(item.get("name")), ("arguments",))
+        text, name = string(item.get("arguments")), string(item.get("name"))
+        return reachable(raw, argument_sites(text, call_id, name, ("arguments",)))
 
     def carrier(self, request: Request) -> Carrier | str:
         """Where a tool of ours can be added to this request, or why it can't be."""
