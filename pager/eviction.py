@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 
 from pager import sessions
+from pager.brought import brought_by
 from pager.dialect import Dialect
 from pager.events import Repacked
 from pager.page import Page, stub_limit
@@ -21,9 +22,12 @@ class Stubs:
 
     def make(self, dialect: Dialect, table: Table, page: Page, raw: bytes, tool: str) -> str:
         """The stub of a page in the item with these bytes; ``tool`` is the one by which the model gets it back."""
-        text = text_at(dialect, raw, page.key) or ""
-        about, lines = table.about(page), text.count("\n") + 1
-        subject = Subject("argument" if page.kind == "argument" else "result", page.tool, about, page.size, lines, text)
+        text, size = text_at(dialect, raw, page.key) or "", page.size
+        came = brought_by(text) if page.origins else None
+        if came is not None and came.content is not None:
+            text, size = came.content, len(came.content.encode("utf-8", "surrogatepass"))
+        (tool_used, about), lines = table.named(page), text.count("\n") + 1
+        subject = Subject("argument" if page.kind == "argument" else "result", tool_used, about, size, lines, text)
         return make_stub(subject, page.handle, self._count, stub_limit(page.tokens), getter=tool)
 
     def _count(self, text: str) -> int:

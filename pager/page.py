@@ -19,6 +19,9 @@ PIN_HALF_LIFE = 2
 HELD = 0.5
 """A pin holds while so much of a fault is left of it."""
 
+STRONGEST = 32.0
+"""The most that one fault adds to a pin: it holds for a dozen calls."""
+
 ERROR_CALLS = 6
 """Calls for which the result of a failed tool stays: the model may be working on it."""
 
@@ -50,7 +53,12 @@ def stub_limit(tokens: int) -> int:
 
 @dataclass(slots=True)
 class Page:
-    """One page of a branch; calls are counted by their number in the branch. A stub means that it is evicted."""
+    """One page of a branch; calls are counted by their number in the branch. A stub means that it is evicted.
+
+    One that page_in brought back has ``origins``, the handles of what it was brought from; it is ``whole`` where it is
+    one page and nothing else, and then has the handle and the history of that page. ``makers`` are the calls that its
+    content came from.
+    """
 
     name: str
     handle: str
@@ -70,6 +78,9 @@ class Page:
     pin: float = 0.0
     pinned_at: int = 0
     row: int = 0
+    origins: tuple[str, ...] = ()
+    whole: bool = True
+    makers: tuple[str, ...] = ()
     tokens: int = field(init=False)
     stub_tokens: int = 0
 
@@ -111,14 +122,30 @@ class Page:
 
     def hold(self, call: int) -> None:
         """It has come because it was asked for: a copy that went at once would only be asked for again."""
-        if self.born == call:
+        if self.born == call and left_of(self.pin, call - self.pinned_at) < 1.0:
             self.pin, self.pinned_at = 1.0, call
 
     def fault(self, call: int) -> None:
-        """The model needed it though it was evicted."""
-        self.pin, self.pinned_at = left_of(self.pin, call - self.pinned_at) + 1.0, call
+        """The model needed it though it was evicted; each fault holds it for two calls more than the one before."""
         self.faults += 1
+        self.pin, self.pinned_at = left_of(self.pin, call - self.pinned_at) + self._strength, call
         self.used = max(self.used, call)
+
+    def use(self, call: int) -> None:
+        """The model used it; what was missed before is held anew."""
+        self.uses += 1
+        self.used = max(self.used, call)
+        if self.faults:
+            at = max(call, self.pinned_at)
+            self.pin, self.pinned_at = max(left_of(self.pin, at - self.pinned_at), self._strength), at
+
+    def inherit(self, past: "Page") -> None:
+        """Take over the history of the page whose content this is."""
+        self.uses, self.faults, self.pin, self.pinned_at = past.uses, past.faults, past.pin, past.pinned_at
+
+    @property
+    def _strength(self) -> float:
+        return min(2.0 ** (self.faults - 1), STRONGEST)
 
 
 @dataclass(slots=True)

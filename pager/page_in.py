@@ -11,6 +11,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Any
 
+from pager.brought import heading
 from pager.quotes import strings
 from pager.slices import LONGEST_PATTERN, WORK, Found, Range, Slice, cut, is_refused, lines_of, ranges_of, search, take
 from pager.stubs import HANDLE
@@ -251,9 +252,9 @@ def _fitted(part: _Part, room: int) -> _Part:
 
 def _sections(handle: str, part: _Part) -> Iterator[str]:
     """A page's headings with what stands under them, then the notes on it."""
-    label = f"{handle}, "
+    label = handle
     for piece in part.slices:
-        yield f"=== {label}{_extent(piece, part)} ===\n{piece.text}"
+        yield heading(label, _extent(piece, part)) + piece.text
         label = ""  # one handle is enough for all slices of a page
     for note in part.notes:
         yield f"({handle}: {note})" if label else f"({note})"

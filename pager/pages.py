@@ -84,6 +84,12 @@ def _can_carry(block: Block) -> bool:
     return block.kind in (Kind.CALL, Kind.RESULT, Kind.MEDIA) or (block.kind is Kind.TEXT and bool(block.text.strip()))
 
 
+def found_again(found: Found, content: str) -> Found:
+    """A page that stands below a heading, by the handle of its own content."""
+    raw = content.encode("utf-8", "surrogatepass")
+    return found._replace(handle=handle_of(raw), digest=sha256(raw).digest(), text=content)
+
+
 def _page(site: Site) -> Found | None:
     """The page at a site, if what stands there is large enough and belongs to a call."""
     least = SMALLEST_ARGUMENT if site.kind is Kind.CALL else SMALLEST

@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
+from pager.brought import brought_by
 from pager.caches import Evidence
 from pager.columns import Mirror
 from pager.events import Evicted
 from pager.mark_cache import FIVE_MINUTES, MOST_MARKS, MarkCache, marks_in, without_marks
 from pager.page import Account, Page, tokens_of
-from pager.pages import Contents, Found
+from pager.pages import Contents, Found, found_again
+from pager.past import Past
 from pager.places import Hidden, Placed, View, find
 from pager.policy import TOOL
 from pager.quotes import Index
@@ -160,6 +162,7 @@ class Table:
     known: dict[str, Page] = field(default_factory=dict)
     shown: dict[str, Source] = field(default_factory=dict)
     schemas: dict[str, Sent] = field(default_factory=dict)
+    _past: Past = field(default_factory=Past)
     _news: list[str] = field(default_factory=list)
     _counts: dict[str, int] = field(default_factory=dict)
     _contents: dict[str, bytes] = field(default_factory=dict)
@@ -324,7 +327,10 @@ class Table:
             self.numbers.touch(page)
             self.slots[page.slot].sent = None
             self.changed.add(page.slot)
-            self.shown[page.handle] = Source(bytes.fromhex(one.message), one.key)
+            self._past.keep(page)
+            source = Source(bytes.fromhex(one.message), one.key)
+            # What was brought back stands below a heading; the page itself is kept where it came from.
+            self.shown[page.handle] = self.shown.get(page.handle, source) if page.origins else source
 
     def keep_leg(self, call: int, attempt: int, leg: Leg, handles: Iterable[str]) -> None:
         """Keep a hidden leg; the pages that it brought back are in use. One of a call left behind has no place."""
@@ -337,8 +343,9 @@ class Table:
         if wanted:
             self._news.append("fault")
             self.account.faults += 1
-            self.account.context += self.prompt
+            self.account.context += 0 if leg.mixed else self.prompt
             self.account.written += self.yardstick.tokens(sum(len(raw) for raw in leg.results))
+        self._past.fault(wanted, self.known, self.call)
         for page in self.known.values():
             if page.handle in wanted:
                 page.fault(self.call)
@@ -366,6 +373,16 @@ class Table:
         """The main argument of the call that a page belongs to."""
         return self._calls.get(page.call_id, ("", "", None))[1]
 
+    def named(self, page: Page) -> tuple[str, str]:
+        """The tool and the main argument that a page is known by: those that made it, also if it was brought back."""
+        made = [self._calls[call_id][:2] for call_id in page.makers if call_id in self._calls]
+        if not made:
+            return page.tool, self.about(page)
+        if len(made) > 1:
+            return self.tool, ", ".join(" ".join(one) for one in made)
+        tool, about = made[0]
+        return (tool if page.whole else f"part of {tool}"), about
+
     def copy(self) -> "Table":
         """A table of its own for a branch that forks off here."""
         pages = {name: replace(page) for name, page in self.known.items()}
@@ -388,6 +405,7 @@ class Table:
             yardstick=self.yardstick.copy(),
             gaps=list(self.gaps),
             _news=list(self._news),
+            _past=self._past.copy(self.known, pages),
             shown=dict(self.shown),
             schemas=dict(self.schemas),
             _counts=dict(self._counts),
@@ -462,7 +480,7 @@ class Table:
             self.marked.add(len(self.slots) - 1)
         if new:
             self._note_calls(found)
-        slot.pages = [self._page(page, new=new) for page in found.pages]
+        slot.pages = [self._page(page, new=new, ours=slot.item < 0) for page in found.pages]
         for row, page in enumerate(slot.pages, len(self.pages)):
             page.row = row
         self.pages += slot.pages
@@ -479,7 +497,10 @@ class Table:
             if call_id in self._calls and call_id not in paged:
                 self._bury(self._dead.edited(self._calls[call_id][2], failed=failed))
 
-    def _page(self, found: Found, *, new: bool) -> Page:
+    def _page(self, found: Found, *, new: bool, ours: bool) -> Page:
+        came = brought_by(found.text) if ours and found.kind == "result" else None
+        if came is not None and came.content is not None:
+            found = found_again(found, came.content)
         handle = self._handle(found)
         number = self._counts[handle] = self._counts.get(handle, 0) + 1
         name = handle if number == 1 else f"{handle}@{number}"
@@ -493,6 +514,7 @@ class Table:
             name, handle, found.key, found.kind, tool, found.call_id, size, self.call, place, self.call, found.is_error
         )
         self.known[name] = page
+        self._past.hand_on(page, came)
         if new:
             self._note_page(page, found, number)
         return page
@@ -501,7 +523,8 @@ class Table:
         """What a new page tells of those before it: the same again, or a later state of the same thing."""
         self._unread.append((page.name, found.text))
         earlier = [self.known[name] for name in _names(page.handle, number - 1) if name in self.known]
-        if page.kind == "result" and any(one.stub for one in earlier):
+        is_current = not any(one.superseded for one in earlier)
+        if page.kind == "result" and not page.origins and any(one.stub for one in earlier):
             page.fault(self.call)  # the tool was run again for what was evicted
             self.facts.append("fault")
             self.account.faults += 1
@@ -510,8 +533,10 @@ class Table:
         for one in earlier:
             one.superseded = True
             self.numbers.touch(one)
-        if page.call_id in self._calls:
-            deed = self._calls[page.call_id][2]
+        again = page.makers[0] if page.whole and page.makers and is_current else ""
+        maker = again if page.origins else page.call_id
+        if maker in self._calls:
+            deed = self._calls[maker][2]
             part: Literal["result", "argument"] = "result" if page.kind == "result" else "argument"
             self._bury(self._dead.note(page.name, part, deed, failed=page.is_error))
 
@@ -526,8 +551,7 @@ class Table:
         for name in sorted(self._quotes.used(said)):
             page = self.known.get(name)
             if page is not None:
-                page.uses += 1
-                page.used = max(page.used, self.call - 1)
+                page.use(self.call - 1)
                 self.numbers.touch(page)
 
     def _handle(self, found: Found) -> str:

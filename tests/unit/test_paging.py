@@ -244,9 +244,12 @@ def test_an_argument_is_evicted_like_a_result():
     assert talk.resolve(large) == large
 
 
-def test_what_a_hidden_leg_brought_is_evicted_with_its_own_content_in_the_log():
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "part"])
+def test_what_a_hidden_leg_brought_is_evicted_as_what_it_was(whole):
     talk = played()
-    brought = f"=== {handle(A)}, all 60 lines ===\n{A}"
+    first = talk.out["messages"][2]["content"]
+    part = "\n".join(A.split("\n")[2:58])
+    brought = f"=== {handle(A)}, all 60 lines ===\n{A}" if whole else f"=== {handle(A)}, lines 3-58 of 60 ===\n{part}"
     talk.table.keep_leg(3, 1, leg(brought), [handle(A)])
     told = (say("I look.Yes."), user())
     for more in range(PIN_HALF_LIFE + 1):
@@ -254,10 +257,12 @@ def test_what_a_hidden_leg_brought_is_evicted_with_its_own_content_in_the_log():
         assert talk.events == [], "what was asked for stays for a while"
     talk.send(body(*STAGES[2], *told, *ON * (PIN_HALF_LIFE + 1)))
     (event,) = talk.events
-    assert [gone.page for gone in event.pages] == [handle(brought)]
-    assert HANDLE.findall(event.pages[0].stub) == [handle(brought)]
-    assert set(talk.paged.blobs) == {bytes.fromhex(event.pages[0].message)}
-    assert talk.resolve(brought) == brought
+    (gone,) = event.pages
+    assert gone.page == (f"{handle(A)}@2" if whole else handle(brought))
+    assert gone.stub == first if whole else gone.stub.startswith(f"[{handle(brought)}: part of read ")
+    assert HANDLE.findall(gone.stub) == [handle(A) if whole else handle(brought)]
+    assert set(talk.paged.blobs) == {bytes.fromhex(gone.message)}
+    assert (talk.resolve(A), talk.resolve(brought)) == (A, None if whole else brought)
 
 
 # ---------------------------------------------------------------- what goes out in full

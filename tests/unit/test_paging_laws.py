@@ -545,9 +545,11 @@ class Player:
         self.sent.append(Sent(entry, leg, outgoing.body(), slots, tool, repacked, is_paged))
 
     def remember(self, raw, pages):
-        """What each handle that is shown stands for."""
+        """What each handle that is shown stands for; a page that came back wholly stands for what it was."""
         texts = {site.key: site.text for site in self.dialect.sites(raw)}
-        self.handles |= {page.handle: texts[page.key] for page in pages if page.stub}
+        back = {page.handle for page in pages if page.stub and page.origins and page.whole}
+        assert back <= self.handles.keys()
+        self.handles |= {page.handle: texts[page.key] for page in pages if page.stub and page.handle not in back}
 
     async def answer(self, entry, step):
         """What the client gets, through as many legs as the model asks for."""

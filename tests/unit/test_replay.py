@@ -19,6 +19,7 @@ from pager.page_in import definition
 from pager.policy import Decision
 from pager.stubs import HANDLE, handle_of
 from pager.tooling import Shortening
+from policies.fifo_age import FifoAge
 
 MODELS = in_force("anthropic", {})
 OUTSIDE = 1_000
@@ -489,3 +490,13 @@ def test_recorded_sessions_with_tools_cost_less_as_tools_are_sent_short(place, s
     assert paged.worse == 0
     (whole,) = compare(paths, [Contender("cost_aware")], Conditions("anthropic", tools=Shortening(on=False))).rows()
     assert whole.cost_change == pytest.approx(0.0, abs=0.01)
+
+
+@pytest.mark.parametrize("wire", [Chat(), Messages(), Responses()], ids=lambda wire: wire.name)
+@pytest.mark.parametrize("policy", [Greedy(), FifoAge(2)], ids=["greedy", "fifo_age"])
+def test_a_page_that_is_needed_every_six_calls_is_missed_three_times_and_then_stays(wire, policy):
+    """Of 13 times that it is needed; it was missed 10 times when each copy of it began without a history."""
+    said = [f"line {at % 60} of the file alpha as it was read" if at % 6 == 0 else f"Step {at}." for at in range(1, 80)]
+    player = played(session(*said, wire=wire), policy)
+    assert sum(words.startswith("line") for words in said) == 13
+    assert (player.tally.faults, player.tally.page_ins) == (3, 3)

@@ -6,6 +6,7 @@ from hashlib import sha256
 import msgspec
 import pytest
 
+from pager import page_in
 from pager.dialects import load
 from pager.events import Evicted
 from pager.page import tokens_of
@@ -239,8 +240,8 @@ def test_a_second_fault_adds_to_what_is_left_of_the_pin():
     (page,) = talk.send(*START).pages
     page.fault(1)
     page.fault(3)
-    assert (page.faults, page.pin, page.pinned_at) == (2, 1.5, 3)
-    assert [page.pinned(call) for call in (6, 7)] == [True, False]
+    assert (page.faults, page.pin, page.pinned_at) == (2, 2.5, 3)
+    assert [page.pinned(call) for call in (7, 8)] == [True, False]
 
 
 def test_a_leg_that_brought_nothing_back_is_no_fault():
@@ -812,3 +813,153 @@ def test_what_a_leg_brought_back_is_a_page_of_its_own():
     assert talk.table.shown[handle(C)] == Source(talk.table.slots[4].digest, "h1")
     _, page = talk.send(*history, *ON).pages
     assert page.stub == f"[{handle(C)}]"
+
+
+# ---------------------------------------------------------------- what page_in brings back
+
+
+def answer_of(*pages, **more):
+    """A hidden leg in which pages are asked for, with the answer that they really get."""
+    call_id = more.pop("call_id", "h1")
+    closing = more.pop("closing", "")
+    texts = {handle(page): page for page in pages}
+    given = page_in.answer(json.dumps({"pages": [*texts], **more}), texts.get)
+    asked = {"id": call_id, "type": "function", "function": {"name": "page_in", "arguments": "{}"}}
+    return Leg([Part("call", raw(asked), True)], [raw(result(call_id, given.text + closing))])
+
+
+class Missing(Talk):
+    """A conversation in which pages were evicted at its second call, and are asked for again and again."""
+
+    def __init__(self, *pages):
+        super().__init__()
+        self.history = [user("do it")]
+        for number, page in enumerate(pages, 1):
+            self.history += [read(f"c{number}", f"{number}.py"), result(f"c{number}", page)]
+        self.table.tool = "page_in"
+        self.send(*self.history)
+        self.go_on()
+        self.evict(*map(handle, pages))
+
+    def go_on(self, said="I see."):
+        self.history += [say(said), user()]
+        return self.send(*self.history)
+
+    def ask(self, *pages, **more):
+        """Ask for pages, and come to the next call, which has them."""
+        leg = answer_of(*pages, call_id=f"h{self.number}", **more)
+        self.table.keep_leg(self.number, 1, leg, [handle(page) for page in pages])
+        return self.go_on()
+
+
+@pytest.mark.parametrize("closing", ["", "\n(This was the last page_in for now.)"])
+def test_a_page_that_comes_back_wholly_is_the_page_that_it_was(closing):
+    talk = Missing(A)
+    gone, back = talk.ask(A, closing=closing).pages
+    assert (back.handle, back.name) == (handle(A), f"{handle(A)}@2")
+    assert (back.faults, back.pin, back.tool) == (gone.faults, gone.pin, "read") == (1, 1.0, "read")
+    assert (back.origins, back.whole, talk.table.named(back)) == ((handle(A),), True, ("read", "1.py"))
+
+
+def test_each_time_that_a_page_comes_back_it_stays_longer():
+    talk = Missing(A)
+    stays = []
+    for _ in range(4):
+        came = talk.ask(A).pages[-1]
+        stays.append(next(call for call in range(talk.number, 99) if not came.pinned(call)) - came.pinned_at)
+        while came.pinned(talk.number):
+            talk.go_on()
+        talk.evict(came.name)
+    assert (came.faults, stays) == (4, [3, 5, 7, 9])
+
+
+def test_a_page_that_was_missed_before_stays_as_long_as_it_is_used():
+    talk = Missing(A)
+    for _ in range(2):
+        came = talk.ask(A).pages[-1]
+        for _ in range(6):
+            talk.go_on()
+        assert not came.pinned(talk.number)
+        talk.evict(came.name)
+    came = talk.ask(A).pages[-1]
+    for _ in range(3):
+        for _ in range(5):
+            talk.go_on()
+        assert came.pinned(talk.number)
+        talk.go_on(f"It has {line('alpha')}")
+    assert (came.uses, came.faults) == (3, 3)
+
+
+def test_what_came_back_is_charged_once_however_often_it_is_evicted():
+    talk = Missing(A)
+    for times in (1, 2, 3):
+        talk.ask(A)
+        assert talk.table.account.faults == times
+        assert talk.table.facts == ["fault"]
+        assert talk.table.account.written == times * tokens_of(len(answer_of(A).results[0]))
+        talk.go_on()
+        talk.evict(names(talk.table)[-1])
+
+
+def test_a_question_beside_other_calls_costs_no_request_of_its_own():
+    talk = Missing(A)
+    own = say("", ("c9", "look", {}))
+    talk.table.keep_leg(talk.number, 1, hidden(handle(A), mixed=own), [handle(A)])
+    assert (talk.table.account.faults, talk.table.account.context) == (1, 0)
+
+
+def test_a_page_that_is_evicted_again_is_found_where_it_came_from():
+    talk = Missing(A)
+    source = talk.table.shown[handle(A)]
+    talk.ask(A)
+    talk.evict(f"{handle(A)}@2")
+    assert talk.table.shown[handle(A)] == source
+
+
+def test_a_part_of_a_page_is_a_page_that_knows_where_it_is_from():
+    talk = Missing(A)
+    part = talk.ask(A, lines="2-15").pages[-1]
+    assert (part.origins, part.whole, part.tool) == ((handle(A),), False, "read")
+    assert part.handle != handle(A)
+    assert talk.table.named(part) == ("part of read", "1.py")
+
+
+def test_several_pages_in_one_answer_are_one_page_that_names_them_all():
+    talk = Missing(A, B)
+    both = talk.ask(A, B).pages[-1]
+    assert (both.origins, both.whole) == ((handle(A), handle(B)), False)
+    assert talk.table.named(both) == ("page_in", "read 1.py, read 2.py")
+
+
+def test_the_history_of_a_page_outlives_its_place_in_the_prompt():
+    talk = Missing(A)
+    talk.ask(A)
+    talk.send(user("In short: all is well."))
+    (page,) = talk.send(user("In short: all is well."), read("c7", "1.py"), result("c7", A)).pages
+    assert (page.handle, page.faults) == (handle(A), 1)
+
+
+def test_a_fork_has_a_history_of_its_own():
+    talk = Missing(A)
+    talk.ask(A)
+    talk.evict(f"{handle(A)}@2")
+    fork = talk.fork()
+    fork.table.keep_leg(talk.number, 1, answer_of(A), [handle(A)])
+    assert [page.faults for page in talk.table.pages] == [1, 1]
+    assert [page.faults for page in fork.table.pages] == [2, 2]
+
+
+def test_what_was_brought_back_is_dead_once_its_file_is_read_anew():
+    talk = Missing(A)
+    back = talk.ask(A).pages[-1]
+    talk.history += [read("c8", "1.py"), result("c8", B)]
+    talk.send(*talk.history)
+    assert back.superseded
+
+
+def test_an_old_state_that_is_asked_for_does_not_make_the_newer_one_dead():
+    talk = Missing(A)
+    talk.history += [read("c8", "1.py"), result("c8", B)]
+    newer = talk.send(*talk.history).pages[-1]
+    talk.ask(A)
+    assert not newer.superseded
