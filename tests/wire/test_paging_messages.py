@@ -5,9 +5,9 @@ import json
 import pytest
 from anthropic import beta_tool
 
-from pager.events import LegFinished, Repacked
+from pager.events import AnswerFinished, AttemptFailed, BranchOpened, Bypassed, LegFinished, Repacked
 from pager.page_in import NAME
-from pager.scripted import Call, PageIn, Say
+from pager.scripted import Call, PageIn, Reply, Say
 from pager.scripted.checks import signature
 from pager.scripted.paging import getter
 from pager.scripted.prompt import size
@@ -212,3 +212,85 @@ def test_a_tool_runner_is_paged_where_it_keeps_its_own_history(stage, thread):
     bodies = [received.json() for received in stage.received]
     assert [bool(getter(body)) for body in bodies] == [False] * 4 + ([False] if thread is None else [True, True])
     assert any("thread" in body for body in bodies) is (thread is None)
+
+
+def said(content, stop, stream):
+    """An answer of the provider's, word for word."""
+    message = {
+        "id": "msg_paused", "type": "message", "role": "assistant", "model": "scripted-1", "content": content,
+        "stop_reason": stop, "stop_sequence": None, "usage": {"input_tokens": 9, "output_tokens": 3},
+    }  # fmt: skip
+    if not stream:
+        return Reply(200, json.dumps(message).encode(), {"content-type": "application/json"})
+    events = [{"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}]
+    for at, block in enumerate(content):
+        whole = "input" not in block
+        start = block if whole else {**block, "input": {}}
+        events.append({"type": "content_block_start", "index": at, "content_block": start})
+        if not whole:
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+            events.append({"type": "content_block_delta", "index": at, "delta": delta})
+        events.append({"type": "content_block_stop", "index": at})
+    events.append({"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 3}})
+    events.append({"type": "message_stop"})
+    lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
+    return Reply(200, "".join(lines).encode(), {"content-type": "text/event-stream"})
+
+
+SEARCH = [
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "parts"}},
+    {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+]
+
+
+@pytest.mark.parametrize("paged_in", [False, True], ids=["at once", "after a hidden leg"])
+@pytest.mark.parametrize("kept", [False, True], ids=["dropped by the client", "kept by the client"])
+def test_an_answer_without_content_passes(stage, stream, paged_in, kept):
+    stage.lawful = False  # the client changes its latest message
+    stage.refusals = kept  # not every provider takes a message without content
+    empty = Say("")
+    stage.play(PageIn(empty) if paged_in else empty, stage.look(5), DONE)
+    agent = stage.agent("messages", stream=stream).opened()
+    turn = agent.ask()
+    assert (turn.text, turn.calls, turn.finish) == ("", (), "end_turn")
+    assert agent.history[-1] == {"role": "assistant", "content": []}
+    if not kept:
+        del agent.history[-1]
+        agent.history[-1]["content"].append({"type": "text", "text": "And now?"})
+    else:
+        agent.user("And now?")
+    assert agent.run()[-1].text == DONE.text
+    assert [event.finish for event in stage.log(agent, AnswerFinished, count=7)][4:] == [
+        "end_turn",
+        "tool_use",
+        "end_turn",
+    ]
+    assert stage.log(agent, AttemptFailed, Bypassed) == []
+    assert len(agent.legs[4]) == 1 + paged_in
+
+
+def test_a_paused_turn_shows_no_call_for_pages(stage, stream):
+    held = {"type": "tool_use", "id": "toolu_held", "name": NAME, "input": {"pages": ["pg_0123456789abcdef"]}}
+    stage.play(said([*SEARCH, held], "pause_turn", stream), stage.look(5), DONE)
+    agent = stage.agent("messages", stream=stream).opened()
+    assert agent.ask().finish == "pause_turn"
+    assert agent.run()[-1].text == DONE.text
+    assert stage.log(agent, AttemptFailed, Bypassed) == []
+
+
+@pytest.mark.parametrize("paged_in", [False, True], ids=["at once", "after a hidden leg"])
+def test_a_turn_that_the_provider_pauses_goes_on(stage, stream, paged_in):
+    paused = said(SEARCH, "pause_turn", stream)
+    stage.play(PageIn(paused, text="Hm.") if paged_in else paused, PageIn(stage.look(5)), stage.look(6), DONE)
+    agent = stage.agent("messages", stream=stream).opened()
+    turn = agent.ask()
+    assert turn.finish == "pause_turn"
+    kinds = [block["type"] for block in agent.history[-1]["content"]]
+    assert kinds == ["text"] * paged_in + ["server_tool_use", "web_search_tool_result"]
+    assert agent.run()[-1].text == DONE.text
+    finished = [event.finish for event in stage.log(agent, AnswerFinished, count=8)]
+    assert finished[4:] == ["pause_turn", "tool_use", "tool_use", "end_turn"]
+    assert stage.log(agent, AttemptFailed, Bypassed) == []
+    assert [event.branch for event in stage.log(agent, BranchOpened)] == [0]
+    assert len(stage.log(agent, LegFinished)) == 1 + paged_in
+    assert len(blocks(agent.sent[-1], "server_tool_use")) == 1
