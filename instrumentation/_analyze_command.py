@@ -74,7 +74,7 @@ def _paths(wanted: Wanted, settings: Settings, env: Mapping[str, str], err: Text
     if not places.there:
         names = ", ".join(map(str, places.looked))
         raise ConfigError(f"there are no logs in the usual places ({names}); name files or folders to analyse")
-    looked = (f"looked in {place}{'' if place in places.there else ': not there'}\n" for place in places.looked)
+    looked = (f"searched {place}{'' if place in places.there else ': not there'}\n" for place in places.looked)
     err.writelines(map(harmless, looked))
     return places.there
 

@@ -22,16 +22,16 @@ NAME, SHORTEST = 56, 16
 
 CAUSES = {
     "unused_schemas": "tools that are never called",
-    "stale": "results past their last use",
-    "duplicates": "results that stand there again",
-    "superseded": "results with a newer state",
-    "resent": "system prompt, sent again",
+    "stale": "stale results",
+    "duplicates": "duplicate results",
+    "superseded": "outdated file versions",
+    "resent": "system prompt (resent every call)",
 }
 
 OWN = "own_log"
 """The format that tells all tools that were offered."""
 
-UNIT = "a unit is one uncached input token of the call's model"
+UNIT = "* token-equivalents: units of one uncached input token of the call's model"
 
 
 # ---------------------------------------------------------------- for people
@@ -59,7 +59,7 @@ def _facts(analysis: Analysis) -> Iterator[str]:
     yield f"         {_counted(len(analysis.sessions), 'session')}, {_counted(totals.calls, 'call')}{_span(analysis)}"
     new = round(totals.client.total / totals.amplification) if totals.amplification else 0
     yield f"sent     {_short(totals.client.total)} tokens of prompts, of which {_short(new)} were new"
-    yield f"         each byte was sent {totals.amplification:,.1f} times"
+    yield f"         each byte was sent {totals.amplification:,.1f} times on average"
     yield from _cost(analysis.paid)
 
 
@@ -92,7 +92,7 @@ def _cost(paid: Paid) -> Iterator[str]:
         counts = f"{_short(paid.input)} tokens in, {_short(paid.output)} out"
         yield f"paid     {_money(paid.told, paid)} for {_counted(paid.reported, 'call')} as reported: {counts}"
     if paid.partly:
-        yield f"         the output of {paid.partly:,} of them is estimated: they were counted before they were whole"
+        yield f"         the output of {paid.partly:,} of them is estimated: its count in the log is incomplete"
     if paid.reported < paid.calls:
         rest = f"{_money(paid.guessed, paid)}, estimated, for {paid.calls - paid.reported:,} calls without counts"
         yield f"{'' if paid.reported else 'paid':9}{rest}"
@@ -108,22 +108,22 @@ def _waste(analysis: Analysis, width: int) -> Iterator[str]:
     ordered = sorted(WASTE, key=lambda cause: -getattr(client, cause))
     rows = [(CAUSES[cause], *_cost_of(getattr(client, cause), waste[cause], analysis)) for cause in ordered]
     whole = ("all of it", *_cost_of(wasted(analysis.totals), all_waste(analysis), analysis))
-    head = ("what need not have been sent", "tokens", "of all", "units", "of cost", "$")
+    head = ("what need not have been sent", "tokens", "of all", "$", "of cost", "units*")
     yield from _table(head, [*rows, whole], width)
     if not client.unused_schemas and any(one.name != OWN for one in analysis.formats):
         yield "(these logs don't say which tools were offered: those that are never called are in the system prompt)"
     if analysis.paid.telling < analysis.paid.input:
         yield "(calls that don't say what was cached count as if nothing was: theirs is the most that it can have been)"
     if analysis.paid.telling or not analysis.paid.input:
-        yield "(the cost is the least that it can have been: waste counts as cached wherever it can have been)"
+        yield "(the cost is a lower bound: waste counts as cached wherever it can have been)"
 
 
 def _cost_of(tokens: int, spent: Spent, analysis: Analysis) -> Iterator[str]:
     yield f"{tokens:,}"
     yield _share(tokens, analysis.totals.client.total)
-    yield _short(round(spent.units))
-    yield _share(spent.units, analysis.paid.cost.units)
     yield _dollars(spent.dollars, analysis.paid)
+    yield _share(spent.units, analysis.paid.cost.units)
+    yield _short(round(spent.units))
 
 
 def all_waste(analysis: Analysis) -> Spent:
@@ -136,7 +136,7 @@ def all_waste(analysis: Analysis) -> Spent:
 
 def _sessions(analysis: Analysis, width: int) -> Iterator[str]:
     policies = [_clean(row.policy, SHORTEST) for row in analysis.comparison.rows()][-1:]
-    head = ("worst sessions", "calls", "wasted", "share", "sent", "units", "$", *policies)
+    head = ("worst sessions", "calls", "wasted", "share", "sent", "$", "units*", *policies)
     yield from _table(head, [(one.session.name, *_session(one)) for one in analysis.worst[:MOST]], width)
     changes = "".join(f"; {name}: by how much it would have changed the cost" for name in policies)
     yield f"(sent: how often each byte was{changes})"
@@ -146,8 +146,8 @@ def _session(one: Found) -> Iterator[str]:
     session, totals = one.session, one.session.totals
     waste = wasted(totals)
     yield from (f"{totals.calls:,}", _short(waste), _share(waste, totals.client.total), f"{totals.amplification:,.1f}x")
-    yield _short(round(session.paid.cost.units))
     yield _dollars(session.paid.cost.dollars, session.paid)
+    yield _short(round(session.paid.cost.units))
     for last in session.replayed[-1:]:
         cost, before = last.outcome.charged.cost, session.before.cost
         yield _signed(cost / before - 1) if before else ""
@@ -169,10 +169,10 @@ def _policies(analysis: Analysis, width: int) -> Iterator[str]:
         return
     told = [("" if dollars is None else _dollars(dollars, analysis.paid)) for _, dollars in found]
     rows = [(row.policy, *_policy(row, dollars)) for (row, _), dollars in zip(found, told, strict=True)]
-    head = ("policy", "cost", "$ saved", "tokens", "cached", "page-ins", "worse", "worst")
+    head = ("policy", "cost", "$ saved", "tokens", "cached", "page-ins", "cost more", "most")
     yield from _table(head, rows, width)
     yield "(estimated by replay of these sessions, net of cache writes, page-ins, extra calls and stubs;"
-    yield " worse: sessions that it makes dearer by more than 1 %; worst: the most that any of them becomes dearer)"
+    yield " cost more: sessions that would cost over 1 % more; most: by how much one of them would at most)"
 
 
 def _policy(row: Row, dollars: str) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def _policy(row: Row, dollars: str) -> tuple[str, ...]:
 
 
 def _start(start: Sequence[str]) -> Iterator[str]:
-    yield "start it:"
+    yield "try it:"
     yield ""
     yield "    ctxpager serve"
     for one in start:
@@ -291,7 +291,7 @@ def _short(count: int) -> str:
 
 def _money(spent: Spent, paid: Paid) -> str:
     dollars = _dollars(spent.dollars, paid)
-    units = f"{_short(round(spent.units))} units"
+    units = f"{_short(round(spent.units))} units*"
     return f"$ {dollars} ({units})" if dollars else units
 
 

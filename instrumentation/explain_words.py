@@ -14,6 +14,13 @@ from pager.events import Repacked
 
 HEAD = ("page", "of", "tokens", "age", "idle", "uses", "faults", "state")
 WEIGHED = ("usual", "chance", "saving", "fault", "worth")
+LEGEND = (
+    "age, idle: calls since it came, and since it was last used; faults: times that it was fetched back",
+    "usual: how often such pages are needed again, 1 on average; chance: that it is needed while the decision holds",
+    "saving, fault, worth: what removing it saves, what fetching it back costs, and what is left, in token-equivalents",
+)
+"""What the columns say, for who reads them for the first time."""
+
 TOOLS = ("tool", "form", "whole", "sent", "why")
 ABOUT = 32
 LEFT = (0, 1, 7)
@@ -27,7 +34,8 @@ def as_text(told: Explanation, *, tools: bool = False) -> str:
     head = [*HEAD, *(WEIGHED if weighed else ()), "verdict"]
     cells = [head, *(_cells(row, weighed=weighed) for row in told.rows)]
     left = {*LEFT, len(head) - 1}
-    lines = [*columns(list(_facts(told)), left={0, 1}), "", *columns(cells, left=left), "", _sum(told)]
+    legend = LEGEND if weighed else LEGEND[:1]
+    lines = [*columns(list(_facts(told)), left={0, 1}), "", *columns(cells, left=left), "", _sum(told), *legend]
     if told.tools is not None and (tools or _is_listed(told.tools)):
         lines += ["", *_each_tool(told.tools)]
     return "\n".join(lines) + "\n"
@@ -45,7 +53,7 @@ def _each_tool(tools: Tooling) -> Iterator[str]:
 
 def _facts(told: Explanation) -> Iterator[tuple[str, str]]:
     at = datetime.fromtimestamp(told.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    by = f", harness {told.harness}" if told.harness else ""
+    by = f", agent {told.harness}" if told.harness else ""
     arm = f", arm {told.arm}" if told.arm else ""
     yield "session", f"{told.session}{by}{arm}"
     yield "call", f"{told.branch}:{told.call}, attempt {told.attempt} of {told.attempts}, {at}"
@@ -56,7 +64,10 @@ def _facts(told: Explanation) -> Iterator[tuple[str, str]]:
     yield "cache", f"{'warm' if told.warm else 'cold'}: {told.warmth}"
     prices = told.prices
     ratios = f"read {prices.read:g}, write {prices.write:g}, output {prices.output:g}"
-    yield "prices", f"{ratios} (those in force now), in units of one uncached input token, as all costs here"
+    yield (
+        "prices",
+        f"{ratios} (those in force now); costs here are in token-equivalents, units of one uncached input token",
+    )
     yield "to go", f"{told.guess}" if told.to_go is None else f"{told.to_go:,.0f} calls: {told.guess}"
     yield "so far", f"saved {told.saved:,.0f}, spent {told.spent:,.0f}; {told.colds} calls found the cache cold"
     yield "learned", told.learned

@@ -64,7 +64,7 @@ def lines_of(out, first, count):
 
 def test_it_says_how_sure_the_cost_of_waste_is(tmp_path, capsys):
     told = run(capsys, write(tmp_path / "logs", "claude_code"), "--jobs", 1)[1]
-    assert "the least that it can have been" in told
+    assert "the cost is a lower bound" in told
     assert "the most that it can have been" not in told
     path = record(tmp_path / "silent.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -73,7 +73,7 @@ def test_it_says_how_sure_the_cost_of_waste_is(tmp_path, capsys):
         "\n".join(json.dumps({**row, "_meta": counted} if row.get("role") == "assistant" else row) for row in rows)
     )
     told = run(capsys, path, "--jobs", 1)[1]
-    assert "the least that it can have been" not in told
+    assert "the cost is a lower bound" not in told
     assert "the most that it can have been" in told
 
 
@@ -89,10 +89,10 @@ def test_it_tells_what_was_read_sent_paid_and_wasted(tmp_path, capsys):
     assert re.search(r"2 sessions, 60 calls, 2026-09-2\d to 2026-09-2\d", out)
     assert re.search(r"sent +\S+ tokens of prompts, of which \S+ were new", out)
     assert re.search(r"each byte was sent [\d.]+ times", out)
-    assert re.search(r"paid +\$ [\d.]+ \(\S+ units\) for 60 calls as reported", out)
+    assert re.search(r"paid +\$ [\d.]+ \(\S+ units\*\) for 60 calls as reported", out)
     assert re.search(r"cached +\d\d\.\d % of the prompts' tokens, as reported", out)
     causes = lines_of(out, "what need not have been sent", 8)
-    assert any(line.startswith("results past their last use") for line in causes)
+    assert any(line.startswith("stale results") for line in causes)
     assert causes[-1].startswith("all of it")
     assert "session-00000001" in "\n".join(lines_of(out, "worst sessions", 4))
     assert "% " in lines_of(out, "worst tools", 3)[-1] + " "
@@ -103,7 +103,7 @@ def test_it_ends_with_what_policies_would_have_saved_and_how_to_start(tmp_path, 
     rows = [line.split()[0] for line in lines_of(out, "policy ", 5)[2:]]
     assert rows == ["keep_all", "cost_aware", "lru"]
     assert out.endswith(
-        f"start it:\n\n    ctxpager serve\n\n    ANTHROPIC_BASE_URL={BASE} ENABLE_TOOL_SEARCH=true claude\n"
+        f"try it:\n\n    ctxpager serve\n\n    ANTHROPIC_BASE_URL={BASE} ENABLE_TOOL_SEARCH=true claude\n"
     )
 
 
@@ -117,7 +117,7 @@ def test_it_ends_with_what_policies_would_have_saved_and_how_to_start(tmp_path, 
 )
 def test_the_line_for_the_client_is_that_of_the_logs(tmp_path, capsys, name, line):
     _, out, _ = run(capsys, write(tmp_path / "logs", name, calls=4), "--policies", "keep_all")
-    assert line in out.split("start it:")[1]
+    assert line in out.split("try it:")[1]
 
 
 def test_the_address_is_that_of_the_settings(tmp_path, capsys):
@@ -171,9 +171,9 @@ def test_without_a_path_it_looks_in_the_usual_places_and_says_so(tmp_path, capsy
     assert status == 0
     assert "claude_code: 1 session, 3 calls" in out
     assert err.splitlines() == [
-        f"looked in {tmp_path}/.claude/projects",
-        f"looked in {tmp_path}/.codex/sessions: not there",
-        f"looked in {tmp_path}/data/ctxpager: not there",
+        f"searched {tmp_path}/.claude/projects",
+        f"searched {tmp_path}/.codex/sessions: not there",
+        f"searched {tmp_path}/data/ctxpager: not there",
     ]
 
 
@@ -232,14 +232,14 @@ def test_short_sessions_are_left_out(tmp_path, capsys):
 
 def test_calls_that_nobody_counted_are_told_as_estimates(tmp_path, capsys):
     _, out, _ = run(capsys, record(tmp_path / "one.jsonl"))
-    assert re.search(r"^paid     \$ \S+ \(\S+ units\), estimated, for 4 calls without counts$", out, re.MULTILINE)
+    assert re.search(r"^paid     \$ \S+ \(\S+ units\*\), estimated, for 4 calls without counts$", out, re.MULTILINE)
     assert "of the prompts' tokens, as reported" not in out
 
 
 def test_of_models_without_a_price_no_dollars_are_told(tmp_path, capsys):
     path = record(tmp_path / "one.jsonl", model="nobody-knows-it")
     _, out, _ = run(capsys, path)
-    assert re.search(r"^paid     \S+ units, estimated", out, re.MULTILINE)
+    assert re.search(r"^paid     \S+ units\*, estimated", out, re.MULTILINE)
     record(tmp_path / "two.jsonl", session="two")
     _, out, _ = run(capsys, path, tmp_path / "two.jsonl")
     assert "the price of 4 calls is not known: they are in no sum of dollars" in out

@@ -83,7 +83,8 @@ def test_a_call_is_explained_page_by_page(session, capsys, tmp_path):
     assert row.startswith("pg_")
     assert "read src/harbour.py" in row
     assert row.endswith("resident  went (policy)")
-    assert lines[-1].startswith("1 pages: 1 (")
+    assert lines[-2].startswith("1 pages: 1 (")
+    assert lines[-1].startswith("age, idle: calls since it came")
 
 
 def test_other_settings_than_then_are_said_plainly(session, capsys, tmp_path):

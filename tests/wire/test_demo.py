@@ -15,8 +15,10 @@ import pytest
 from aiohttp import ClientSession
 from rich.console import Console
 
+from instrumentation.report import Wanted, gather
 from pager import cli, demo
 from pager.demo.session import MODEL, SCRIPT, TURNS, Agent, Clock
+from pager.dialects import load
 from pager.events import AnswerFinished, CallReceived, LegFinished, Repacked, SessionOpened
 from pager.models import in_force
 from pager.scripted import ScriptedModel
@@ -105,6 +107,15 @@ async def straight():
             clock.now += 60 * turn.pause
             await agent.work(turn.text, count)
     return counts
+
+
+def test_what_a_report_takes_the_paged_session_to_cost_without_paging_is_near_what_the_same_calls_cost(played, logged):
+    store = open_store("sqlite", played[1])
+    try:
+        found = gather(store, Wanted(demo.WITH), in_force("", {}), load)
+    finally:
+        store.close()
+    assert found.ledger.total.sums.dollars_before == pytest.approx(billed(logged[demo.WITHOUT]), rel=0.05)
 
 
 def test_the_demo_tells_of_what_left_and_what_came_back_as_the_log_has_it(played, logged):
