@@ -14,7 +14,7 @@ from instrumentation._ledger_upstream import Prompts, watch
 from instrumentation.bill import Prompt
 from instrumentation.calls import meant
 from instrumentation.outgoing import Where
-from instrumentation.steps import Recording
+from instrumentation.steps import Recording, Step
 from instrumentation.story import CallStory, PageStory, Parts, Story
 from pager.dialect import Dialect
 from pager.events import Tokens
@@ -47,7 +47,7 @@ def recordings(store: Store, name: str, models: Models, load_dialect: LoadDialec
     Where all calls went out as they came, and were counted, that is what was reported.
     """
     loaded = logged.load(store, name, load_dialect)
-    if all(step.usage is not None or not step.answered for one in loaded for step in one.steps):
+    if all(_is_counted(step) or not step.answered for one in loaded for step in one.steps):
         return loaded
     teller, loaded = _told(store, name, models, load_dialect)
     unpaged = {
@@ -59,12 +59,17 @@ def recordings(store: Store, name: str, models: Models, load_dialect: LoadDialec
         replace(
             one,
             steps=[
-                step if step.usage else step._replace(unpaged=unpaged.get((one.dialect, at)))
+                step if _is_counted(step) else step._replace(unpaged=unpaged.get((one.dialect, at)))
                 for at, step in enumerate(one.steps)
             ],
         )
         for one in loaded
     ]
+
+
+def _is_counted(step: Step) -> bool:
+    """Whether the provider has counted the client's own prompt."""
+    return step.usage is not None and step.usage.input > 0
 
 
 def _told(

@@ -48,10 +48,9 @@ def counted_size(raw: bytes, dialect: str) -> int:
     if not any(mark in raw for mark in _MARKS):
         return len(raw)
     try:
-        item = orjson.loads(raw)
-    except orjson.JSONDecodeError:
+        found = list(_uncounted(orjson.loads(raw)))
+    except (orjson.JSONDecodeError, RecursionError):
         return len(raw)
-    found = list(_uncounted(item))
     hidden = sum(len(one.data) for one in found)
     shown = sum(_picture(one, dialect) for one in found if one.picture)
     return max(1, len(raw) - hidden) + round(shown * BYTES_A_TOKEN)

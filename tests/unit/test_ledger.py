@@ -15,7 +15,8 @@ from instrumentation._ledger_facts import facts, together
 from instrumentation._ledger_money import Rates, Weighed, scaled, unpaged
 from instrumentation.bill import tokens_in
 from instrumentation.calls import Where
-from instrumentation.ledger import KEYS, Sums, grouped, ledger, peaks, story
+from instrumentation.costs import units
+from instrumentation.ledger import KEYS, Sums, grouped, ledger, peaks, recordings, story
 from instrumentation.story import WASTE, CallStory, Inflicted, Parts, Repack, Story
 from pager import sessions
 from pager.arms import Arms, Rule
@@ -201,7 +202,7 @@ def test_a_small_paged_session_has_exactly_these_figures():
     assert all(call.estimated for call in found.calls)
     assert [page.states for page in found.pages] == ["rsfe"]
     assert (three.pages_in, three.repack.cause, three.repack.pages) == (1, "policy", 1)
-    assert three.repack.price == pytest.approx(1.15 * 203, rel=1e-3)
+    assert three.repack.price == pytest.approx(1.15 * 252, rel=1e-3)
     assert [call.new for call in found.calls] == [1_059, 29, 0, 17]
 
 
@@ -531,7 +532,7 @@ def test_several_changes_at_one_call_are_told_as_one():
     play(store, calls)
     repack = told(store).calls[-1].repack
     assert (repack.cause, repack.pages, repack.warm) == ("policy and client", 1, True)
-    assert repack.price == pytest.approx(233.4 + 2.0, abs=0.1)
+    assert repack.price == pytest.approx(1.15 * 252 + 2.0, abs=0.1)
     assert repack.reason.endswith("; gone")
 
 
@@ -763,3 +764,25 @@ def test_a_session_of_2000_calls_is_told_in_a_few_seconds():
     assert (len(found.calls), len(found.pages)) == (2_000, 200)
     assert found.pages[0].states == "r" + "s" * 3 + "e" * 1_996
     assert_adds_up(ledger([found], "call"))
+
+
+# ---------------------------------------------------------------- to be played
+
+
+def test_a_session_that_is_played_knows_what_its_paged_calls_would_have_been_counted_as():
+    store = Store()
+    name = play(store, paged(Usage(1_059, written=1_059), Usage(), None, None, Usage(1_464, 1_436, 28)))
+    (recording,) = recordings(store, name, ANTHROPIC, load)
+    costs = [call.cost_before for call in told(store).calls]
+    first, second, third, fourth = recording.steps
+    assert (first.usage.input, first.unpaged) == (1_059, None)
+    assert second.usage.input == 0, "a count that says nothing"
+    for step, cost in zip((second, third, fourth), costs[1:], strict=True):
+        assert units(step.unpaged, ANTHROPIC.prices("some-model")) == pytest.approx(cost)
+
+
+def test_a_session_that_was_counted_as_it_was_sent_is_played_as_reported():
+    store = Store()
+    name = play(store, [one._replace(usage=Usage(1_100, 0, 0, 1)) for one in grown(3)], name="keep_all")
+    (recording,) = recordings(store, name, ANTHROPIC, load)
+    assert [step.unpaged for step in recording.steps] == [None] * 3

@@ -65,6 +65,11 @@ def test_plain_text_counts_by_all_its_bytes():
     assert counted_size(b"no json: base64", "chat") == 15
 
 
+def test_an_item_that_is_nested_too_deep_counts_by_all_its_bytes():
+    raw = b'{"content":' + b"[" * 1_000 + b'"base64"' + b"]" * 1_000 + b"}"
+    assert counted_size(raw, "chat") == len(raw)
+
+
 def test_a_screenshot_counts_by_its_edges_and_not_by_its_bytes():
     data = png(1280, 726, 555_000)
     raw = shown(data)
