@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from instrumentation import importing
+from instrumentation import importing, lifetimes
 from instrumentation._analyze_session import Session, summed_up
 from instrumentation.comparison import Conditions, Contender
 from instrumentation.importing import Imported, Problems
@@ -73,7 +73,7 @@ def study(path: Path, how: How, copied: frozenset[str] = frozenset()) -> Studied
 
 def _session(found: Imported, how: How, problems: Problems) -> Session | None:
     """A session summed up; None, and a problem, if it can't be played."""
-    recording, conditions = found.recording, how.conditions
+    recording, conditions = lifetimes.shown(found.recording), how.conditions
     try:
         prepared = Prepared(recording, load_dialect(recording.dialect), conditions.grace, conditions.tools)
         return summed_up(prepared, how.contenders, _models(how))
