@@ -19,6 +19,9 @@ PIN_HALF_LIFE = 2
 HELD = 0.5
 """A pin holds while so much of a fault is left of it."""
 
+BACK = "@b"
+"""Stands between handle and number in the name of a page that page_in brought back; clients' own have ``@`` there."""
+
 STRONGEST = 32.0
 """The most that one fault adds to a pin: it holds for a dozen calls."""
 
@@ -87,6 +90,11 @@ class Page:
     def __post_init__(self) -> None:
         self.tokens = tokens_of(self.size)
         self.stub_tokens = self.stub_tokens or stub_limit(self.tokens)
+
+    @property
+    def series(self) -> str:
+        """What its name is numbered in: pages of the same content, those that came back apart from the others."""
+        return f"{self.handle}{BACK}" if self.origins and self.whole else self.handle
 
     @property
     def gain(self) -> int:

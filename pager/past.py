@@ -9,9 +9,13 @@ from pager.page import Page
 
 @dataclass(slots=True)
 class Past:
-    """For each handle the page that was evicted last; it may stand in the prompt still, as a stub."""
+    """For each handle the page that was evicted last; it may stand in the prompt still, as a stub.
+
+    ``back`` are the names of what was brought back of each, whole or in part.
+    """
 
     pages: dict[str, Page] = field(default_factory=dict)
+    back: dict[str, list[str]] = field(default_factory=dict)
 
     def keep(self, page: Page) -> None:
         """A page is evicted."""
@@ -30,6 +34,9 @@ class Past:
             page.origins, page.whole = came.handles, came.content is not None
             page.makers = tuple(dict.fromkeys(call_id for one in origins for call_id in one.makers or (one.call_id,)))
             page.tool = origins[0].tool if origins else page.tool
+            for handle in came.handles:
+                names = self.back.setdefault(handle, [])
+                names += [] if page.name in names else [page.name]
         if page.handle in self.pages:
             page.inherit(self.pages[page.handle])
 
@@ -39,5 +46,6 @@ class Past:
             {
                 handle: copies[page.name] if known.get(page.name) is page else replace(page)
                 for handle, page in self.pages.items()
-            }
+            },
+            {handle: list(names) for handle, names in self.back.items()},
         )

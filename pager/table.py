@@ -20,7 +20,7 @@ from pager.caches import Evidence
 from pager.columns import Mirror
 from pager.events import Evicted
 from pager.mark_cache import FIVE_MINUTES, MOST_MARKS, MarkCache, marks_in, without_marks
-from pager.page import Account, Page, tokens_of
+from pager.page import BACK, Account, Page, tokens_of
 from pager.pages import Contents, Found, found_again
 from pager.past import Past
 from pager.places import Hidden, Placed, View, find
@@ -440,7 +440,7 @@ class Table:
         first = last.slot + last.slots + keep - (last.item + last.taken)
         gone = [page for slot in self.slots[first:] for page in slot.pages]
         for page in gone:
-            self._counts[page.handle] -= 1
+            self._counts[page.series] -= 1
         del self.slots[first:], self.pages[len(self.pages) - len(gone) :]
         self.numbers.cut(len(self.pages), first)
         self.changed = {slot for slot in self.changed if slot < first}
@@ -502,8 +502,10 @@ class Table:
         if came is not None and came.content is not None:
             found = found_again(found, came.content)
         handle = self._handle(found)
-        number = self._counts[handle] = self._counts.get(handle, 0) + 1
-        name = handle if number == 1 else f"{handle}@{number}"
+        back = came is not None and came.content is not None
+        series = f"{handle}{BACK}" if back else handle
+        number = self._counts[series] = self._counts.get(series, 0) + 1
+        name = f"{series}{number}" if back else handle if number == 1 else f"{handle}@{number}"
         page = self.known.get(name)
         if page is not None and page.key == found.key:
             page.slot = len(self.slots) - 1
@@ -522,9 +524,10 @@ class Table:
     def _note_page(self, page: Page, found: Found, number: int) -> None:
         """What a new page tells of those before it: the same again, or a later state of the same thing."""
         self._unread.append((page.name, found.text))
+        if page.origins:
+            return
         earlier = [self.known[name] for name in _names(page.handle, number - 1) if name in self.known]
-        is_current = not any(one.superseded for one in earlier)
-        if page.kind == "result" and not page.origins and any(one.stub for one in earlier):
+        if page.kind == "result" and any(one.stub for one in earlier):
             page.fault(self.call)  # the tool was run again for what was evicted
             self.facts.append("fault")
             self.account.faults += 1
@@ -533,18 +536,18 @@ class Table:
         for one in earlier:
             one.superseded = True
             self.numbers.touch(one)
-        again = page.makers[0] if page.whole and page.makers and is_current else ""
-        maker = again if page.origins else page.call_id
-        if maker in self._calls:
-            deed = self._calls[maker][2]
+        if page.call_id in self._calls:
+            deed = self._calls[page.call_id][2]
             part: Literal["result", "argument"] = "result" if page.kind == "result" else "argument"
             self._bury(self._dead.note(page.name, part, deed, failed=page.is_error))
 
     def _bury(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name in self.known:
-                self.known[name].superseded = True
-                self.numbers.touch(self.known[name])
+        """Count pages as dead, with all that was brought back of them since."""
+        dead = [self.known[name] for name in names if name in self.known]
+        back = [name for page in dead for name in self._past.back.get(page.handle, ())]
+        for page in [*dead, *(self.known[name] for name in back if name in self.known)]:
+            page.superseded = True
+            self.numbers.touch(page)
 
     def _note_use(self, said: str) -> None:
         """The answer to the call before this one quotes pages: they were in use then."""

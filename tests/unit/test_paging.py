@@ -258,7 +258,7 @@ def test_what_a_hidden_leg_brought_is_evicted_as_what_it_was(whole):
     talk.send(body(*STAGES[2], *told, *ON * (PIN_HALF_LIFE + 1)))
     (event,) = talk.events
     (gone,) = event.pages
-    assert gone.page == (f"{handle(A)}@2" if whole else handle(brought))
+    assert gone.page == (f"{handle(A)}@b1" if whole else handle(brought))
     assert gone.stub == first if whole else gone.stub.startswith(f"[{handle(brought)}: part of read ")
     assert HANDLE.findall(gone.stub) == [handle(A) if whole else handle(brought)]
     assert set(talk.paged.blobs) == {bytes.fromhex(gone.message)}

@@ -856,7 +856,7 @@ class Missing(Talk):
 def test_a_page_that_comes_back_wholly_is_the_page_that_it_was(closing):
     talk = Missing(A)
     gone, back = talk.ask(A, closing=closing).pages
-    assert (back.handle, back.name) == (handle(A), f"{handle(A)}@2")
+    assert (back.handle, back.name) == (handle(A), f"{handle(A)}@b1")
     assert (back.faults, back.pin, back.tool) == (gone.faults, gone.pin, "read") == (1, 1.0, "read")
     assert (back.origins, back.whole, talk.table.named(back)) == ((handle(A),), True, ("read", "1.py"))
 
@@ -912,7 +912,7 @@ def test_a_page_that_is_evicted_again_is_found_where_it_came_from():
     talk = Missing(A)
     source = talk.table.shown[handle(A)]
     talk.ask(A)
-    talk.evict(f"{handle(A)}@2")
+    talk.evict(f"{handle(A)}@b1")
     assert talk.table.shown[handle(A)] == source
 
 
@@ -942,7 +942,7 @@ def test_the_history_of_a_page_outlives_its_place_in_the_prompt():
 def test_a_fork_has_a_history_of_its_own():
     talk = Missing(A)
     talk.ask(A)
-    talk.evict(f"{handle(A)}@2")
+    talk.evict(f"{handle(A)}@b1")
     fork = talk.fork()
     fork.table.keep_leg(talk.number, 1, answer_of(A), [handle(A)])
     assert [page.faults for page in talk.table.pages] == [1, 1]
