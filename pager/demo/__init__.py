@@ -175,7 +175,7 @@ async def _address(process: asyncio.subprocess.Process, errors: BinaryIO) -> str
     """The address that the proxy says it listens on."""
     if process.stdout is not None:
         async for line in process.stdout:
-            if found := re.search(r"http://\S+", line.decode()):
-                return found[0]
+            if found := re.search(r"listens on (http://\S+)", line.decode()):
+                return found[1]
     errors.seek(0)
     raise PagerError(f"the proxy ended before it listened: {errors.read().decode('utf-8', 'replace').strip()}")
