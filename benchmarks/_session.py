@@ -17,7 +17,7 @@ import orjson
 MODEL = "gpt-4o"
 # LiteLLM starts only with a key that looks strong; all servers get the same one.
 KEY = "sk-" + sha256(b"ctxpager benchmark").hexdigest()
-STREAMED = frozenset({"sse", "paced", "long"})
+STREAMED = frozenset({"sse", "paced", "long", "talk"})
 _SYSTEM = "You are a careful engineer. " * 60
 _WORDS = re.findall(
     r"\S+",

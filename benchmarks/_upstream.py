@@ -2,9 +2,9 @@
 
 The path says in which wire format, and a field of the request which answer: ``bench-json`` one body; ``bench-sse`` a
 stream of 100 events, each written by itself as fast as they go; ``bench-paced`` a stream of 60 events, one each 5 ms,
-with the monotonic time of its writing inside; ``bench-long`` such a stream of 1,000 events, one each ms; ``bench-slow``
-a body after two seconds, so that many calls are open at once. The id of an answer in one piece tells the size of its
-request.
+with the monotonic time of its writing inside; ``bench-long`` such a stream of 1,000 events, one each ms; ``bench-talk``
+one of 60 events, one each 200 ms, as models talk; ``bench-slow`` a body after two seconds, so that many calls are open
+at once. The id of an answer in one piece tells the size of its request.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import orjson
 import uvloop
 
 EVENTS = 100
-PACES = {b"paced": (60, 0.005), b"long": (1_000, 0.001)}
+PACES = {b"paced": (60, 0.005), b"long": (1_000, 0.001), b"talk": (60, 0.2)}
 SLOW = 2.0
 _MARK = b'"bench-'
 _ID = b"req_bench"

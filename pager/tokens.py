@@ -6,7 +6,7 @@ model, so it may be logged and replayed. What providers report corrects what dec
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -174,9 +174,21 @@ class Counter:
             self._remember(key, known)
         return known
 
-    def _encoded(self, text: str, vocabulary: str) -> int:
+    def pieces(self, text: str) -> Iterator[str]:
+        """The pieces that a text is counted in."""
+        return pieces(text, self._chunk)
+
+    def encoded(self, parts: Iterable[str], vocabulary: str) -> int:
+        """The tokens of some of a text's pieces, unscaled."""
         encode = load(vocabulary).encode_ordinary
-        return sum(len(encode(piece)) for piece in pieces(text, self._chunk))
+        return sum(len(encode(part)) for part in parts)
+
+    def learn(self, text: str, vocabulary: str, tokens: int) -> None:
+        """Remember the count of a text whose pieces were counted one by one."""
+        self._remember((vocabulary, sha256(text.encode("utf-8", "surrogatepass")).digest()), tokens)
+
+    def _encoded(self, text: str, vocabulary: str) -> int:
+        return self.encoded(self.pieces(text), vocabulary)
 
     def _remember(self, key: tuple[str, bytes], tokens: int) -> None:
         if len(self._young) >= self._half:

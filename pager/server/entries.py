@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 import orjson
 
+from pager import sessions
 from pager.dialect import Dialect
 from pager.events import (
     AnswerFinished,
@@ -79,6 +81,23 @@ class Entry:
     def spot(self) -> Place:
         """The call's place in the log."""
         return Place(self.session.id, self.placement.branch.number, self.placement.call)
+
+
+class Draft(NamedTuple):
+    """A call that has its place and is yet to be planned; ``opened`` if its session begins with it."""
+
+    entry: Entry
+    past: History
+    blobs: dict[bytes, bytes]
+    marks: Mapping[bytes, Place]
+    opened: bool
+
+    @property
+    def planned(self) -> tuple[Session, Placement, Incoming, History, str]:
+        """What it is planned from."""
+        entry = self.entry
+        around = sessions.around_items(entry.recipe.cuts)
+        return entry.session, entry.placement, entry.incoming, self.past, around
 
 
 @dataclass(frozen=True, slots=True)

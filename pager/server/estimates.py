@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pager.catalog import family_of
 from pager.model import Message, Request, Span
@@ -15,8 +16,10 @@ PROMPT_MEMBERS = ("tools", "system", "instructions", "functions")
 COUNTS_REMEMBERED = 200_000
 BRANCHES_REMEMBERED = 1_000
 COUNTED_AT_ONCE = 8_192  # characters; a thread costs more than counting so little
+TURN = 131_072  # characters that are counted before another call has its turn; a tenth of a second at worst
 
 Key = tuple[str, float, bytes | str]
+_T = TypeVar("_T")
 
 
 class _Sums(NamedTuple):
@@ -70,12 +73,29 @@ class Estimates:
         return sums.totals[: entry.recipe.keep + 1] if sums and sums.family == family else [0]
 
     async def _counted(self, pieces: list[Message | str], family: Family) -> list[int]:
-        """The tokens of each piece; in a thread where there is much of it, or the tokenizer is yet to be loaded."""
+        """The tokens of each piece; in a thread where there is much of it, or the tokenizer is yet to be loaded.
+
+        The thread serves all calls: what is large is given to it in small turns, so that nobody waits for all of it.
+        """
         if sum(map(_size, pieces)) <= COUNTED_AT_ONCE and family.vocabulary in self._loaded:
             return self._work(pieces, family)
-        counts = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, pieces, family)
+        for text in [text for piece in pieces for text in _texts(piece) if len(text) > TURN]:
+            await self._count_long(text, family.vocabulary)
+        counts: list[int] = []
+        for turn in _turns(pieces) or [[]]:
+            counts += await self._in_thread(self._work, turn, family)
         self._loaded.add(family.vocabulary)
         return counts
+
+    async def _count_long(self, text: str, vocabulary: str) -> None:
+        """Count a text that is more than a turn, so that the counter knows it."""
+        parts, tokens = self._counter.pieces(text), 0
+        while turn := await self._in_thread(_next_turn, parts):
+            tokens += await self._in_thread(self._counter.encoded, turn, vocabulary)
+        await self._in_thread(self._counter.learn, text, vocabulary, tokens)
+
+    async def _in_thread(self, work: Callable[..., _T], *given: Any) -> _T:  # noqa: ANN401 - whatever the work takes
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *given)
 
     def _work(self, pieces: list[Message | str], family: Family) -> list[int]:
         self._counter.count("ctxpager", family)  # loads the tokenizer, even if there is nothing to count
@@ -98,8 +118,36 @@ class Estimates:
             self._sums.popitem(last=False)
 
 
+def _texts(piece: Message | str) -> list[str]:
+    return [piece] if isinstance(piece, str) else [block.text for block in piece.blocks]
+
+
 def _size(piece: Message | str) -> int:
-    return len(piece) if isinstance(piece, str) else sum(len(block.text) for block in piece.blocks)
+    return sum(map(len, _texts(piece)))
+
+
+def _turns(pieces: list[Message | str]) -> list[list[Message | str]]:
+    """The pieces in groups of no more than a turn; one that is more by itself was counted before."""
+    turns: list[list[Message | str]] = []
+    room = 0
+    for piece in pieces:
+        size = min(_size(piece), TURN)
+        if size > room:
+            turns.append([])
+            room = TURN
+        turns[-1].append(piece)
+        room -= size
+    return turns
+
+
+def _next_turn(parts: Iterator[str]) -> list[str]:
+    """The next pieces of a text, about a turn's worth; none at its end."""
+    taken: list[str] = []
+    size = 0
+    while size < TURN and (part := next(parts, "")):
+        taken.append(part)
+        size += len(part)
+    return taken
 
 
 def _outside(entry: Entry) -> list[tuple[str, Span]]:

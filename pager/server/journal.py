@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from itertools import islice
+from typing import TypeVar
 
 from pager import sessions
 from pager.dialect import Dialect
@@ -25,6 +27,7 @@ from pager.recipe import Recipe, take_apart
 from pager.seen import Seen
 from pager.server import redaction
 from pager.server.entries import (
+    Draft,
     Entry,
     Incoming,
     Outcome,
@@ -44,13 +47,21 @@ from pager.tables import Tables
 
 BLOBS_REMEMBERED = 200_000
 MESSAGES_REMEMBERED = 100_000
+HEAVY_MESSAGES = 1_000  # from here on a request is read and planned in a thread
+HEAVY_BYTES = 2 << 20
 TRIES = 30  # how often a call is placed again when its session went on without us: many may race for one session
 BACKLOG = 1_000  # outcomes of calls kept while the log can't be written
 LOOKED_INTO = 2  # sessions read from the store because a history names ids of theirs, which prove nothing
 Watch = Callable[[Entry, Sequence[Event]], None]
 """Is told what happened in a call; it may not fail."""
 
+_T = TypeVar("_T")
 log = logging.getLogger("ctxpager.log")
+
+
+def _is_heavy(request: Request) -> bool:
+    """Whether a request may take so long to read and to plan that others would notice."""
+    return len(request.digests) > HEAVY_MESSAGES or len(request.body) > HEAVY_BYTES
 
 
 class Journal:
@@ -78,6 +89,7 @@ class Journal:
         self._registry = sessions.Registry(hot_sessions)
         self._seen = Seen(MESSAGES_REMEMBERED)
         self._stored: set[bytes] = set()
+        self._aside: dict[str, asyncio.Event] = {}
         self._pending: set[Future[int]] = set()
         self._folds: dict[str, asyncio.Future[Session]] = {}
         self._backlog: deque[Batch] = deque(maxlen=BACKLOG)
@@ -106,15 +118,15 @@ class Journal:
 
     async def receive(self, incoming: Incoming) -> Entry:
         """Place a call and log it; when this returns, the call is durable."""
-        messages, fresh = self._seen.read(incoming.dialect, incoming.request)
+        read = partial(self._seen.read, incoming.dialect, incoming.request)
+        messages, fresh = await asyncio.to_thread(read) if _is_heavy(incoming.request) else read()
         key = session_key(incoming.headers, incoming.request.session_hints)
         past = history(incoming.request, messages, key)
         for tries_left in range(TRIES, -1, -1):
-            session = self._registry.find(incoming.tenant, key, past)
-            if session is None:
-                await self._load(incoming.tenant, key, past)
-                session = self._registry.find(incoming.tenant, key, past)
-            entry, batch = self._place(incoming, key, past, session, fresh)
+            session = await self._found(incoming.tenant, key, past)
+            draft = self._place(incoming, key, past, session, fresh)
+            paged = await self.aside(draft.entry, partial(self._plan, *draft.planned))
+            entry, batch = self._written(draft, paged)
             try:
                 await self._append(batch)
             except StoreConflict:  # the session went on without us: place the call on what the log has now
@@ -187,10 +199,7 @@ class Journal:
         messages, _ = self._seen.read(incoming.dialect, incoming.request)
         key = session_key(incoming.headers, incoming.request.session_hints)
         past = history(incoming.request, messages, key)
-        session = self._registry.find(incoming.tenant, key, past)
-        if session is None:
-            await self._load(incoming.tenant, key, past)
-            session = self._registry.find(incoming.tenant, key, past)
+        session = await self._found(incoming.tenant, key, past)
         if session is None and self._pager is not None:  # as the first call of a session would be
             session = sessions.open_session(incoming.tenant, key, past, None)
             session.harness = harness_of(incoming)
@@ -203,10 +212,25 @@ class Journal:
         copied = replace(session, tables=tables, toolsets=dict(session.toolsets))
         return self._plan(copied, Placement(branch, branch.call + 1, 1), incoming, past)
 
+    async def _found(self, tenant: str, key: Key | None, past: History) -> Session | None:
+        """The session of a call, once nobody is planning a call of it aside; None where it begins one."""
+        session = self._registry.find(tenant, key, past)
+        if session is None:
+            await self._load(tenant, key, past)
+            session = self._registry.find(tenant, key, past)
+        while session is not None and session.id in self._aside:
+            await self._aside[session.id].wait()
+            session = self._registry.find(tenant, key, past)
+        return session
+
     def _place(
         self, incoming: Incoming, key: Key | None, past: History, found: Session | None, fresh: Mapping[bytes, Message]
-    ) -> tuple[Entry, Batch]:
-        """Decide where the call stands and write it down; no await in here, so that calls are numbered one by one."""
+    ) -> Draft:
+        """Decide where the call stands.
+
+        From here until it is on its way to the log there is no await, so that calls are numbered one by one; but where
+        it is planned aside, the session's other calls wait for it.
+        """
         if len(self._stored) > BLOBS_REMEMBERED:
             self._stored.clear()
         session = found or sessions.open_session(incoming.tenant, key, past, None)
@@ -222,12 +246,32 @@ class Journal:
             if self._pager is not None:
                 self._pager.settle(session)
         sessions.received(session, placement, past, listed, recipe.body)
-        paged = self._plan(session, placement, incoming, past, sessions.around_items(recipe.cuts))
-        entry = Entry(session, key, placement, incoming, recipe, fresh, paged)
+        entry = Entry(session, key, placement, incoming, recipe, fresh)
         marks = sessions.marks_of_call(key, past, entry.spot)
         self._registry.adopt(session, marks)
         self._registry.note(session, past)
-        events = call_events(entry, past, opened=found is None)
+        return Draft(entry, past, blobs, marks, opened=found is None)
+
+    async def aside(self, entry: Entry, work: Callable[[], _T]) -> _T:
+        """Do what is heavy in a thread, while all sessions but this go on; what is half done is not kept."""
+        session = entry.session.id
+        if not _is_heavy(entry.incoming.request) or session in self._aside:
+            return work()
+        done = self._aside[session] = asyncio.Event()
+        try:
+            return await asyncio.to_thread(work)
+        except asyncio.CancelledError:
+            self._registry.drop(session)
+            raise
+        finally:
+            del self._aside[session]
+            done.set()
+
+    def _written(self, draft: Draft, paged: Paged | None) -> tuple[Entry, Batch]:
+        """The call as it is logged, with what was decided of it."""
+        entry, blobs = replace(draft.entry, paged=paged), draft.blobs
+        session = entry.session
+        events = call_events(entry, draft.past, opened=draft.opened)
         if session.unpaged and self._pager is not None:
             events.append(Bypassed("page_table", session.unpaged, *entry.spot[1:]))
         elif paged is not None:
@@ -238,8 +282,8 @@ class Journal:
             events.append(Bypassed("not_logged", detail))
             self._missed = 0
         after, session.head = session.head, moved_on(session.head, entry)
-        batch = Batch(session.id, incoming.at, events, blobs, session.tenant, marks, after=after, head=session.head)
-        return entry, batch
+        at, marks = entry.incoming.at, draft.marks
+        return entry, Batch(session.id, at, events, blobs, session.tenant, marks, after=after, head=session.head)
 
     def _plan(
         self, session: Session, placement: Placement, incoming: Incoming, past: History, around: str = ""

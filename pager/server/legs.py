@@ -436,7 +436,8 @@ class Legs:
     async def _rescue(self, excess: int) -> bool:
         """Evict until the prompt is so many tokens shorter; whether anything could be evicted."""
         pager, entry, paged = self._wiring.pager, self.entry, self._paged
-        repacked = pager.rescue(paged, entry.placement.branch.number, excess)
+        branch = entry.placement.branch.number
+        repacked = await self._wiring.journal.aside(entry, lambda: pager.rescue(paged, branch, excess))
         if repacked is None:
             return False
         await self._wiring.journal.note(entry, self._wiring.now(), [repacked], paged.blobs)

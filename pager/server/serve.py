@@ -37,6 +37,7 @@ from pager.stores import open_store
 from pager.terminal import Formatter, say
 from pager.tooling import Shortening
 
+TURN = 0.0005  # seconds that a thread that computes has before the event loop is let in; Python's own 0.005 add up
 GRACE = 10  # seconds that calls under way have to end when the proxy is stopped
 Showing = Callable[[Store], Dashboard]
 """Makes the dashboard of a log."""
@@ -158,6 +159,7 @@ def run(
     logging.getLogger("uvicorn.error").addFilter(spoken)
     console = Console(words.price) if words is not None and _shows_calls(settings) else None
     began = time()
+    sys.setswitchinterval(TURN)
     config = uvicorn.Config(
         build(settings, env, dashboard, console),
         host=settings.host,

@@ -28,11 +28,14 @@ class Counted:
 
     def __call__(self, *messages, model="gpt-4o", headers=None, tools=TOOLS):
         async def play():
-            body = json.dumps({"model": model, "messages": messages, "tools": tools}).encode()
-            entry = await self.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers or {}, "/", "", 1.0))
+            entry = await self.entry(*messages, model=model, headers=headers, tools=tools)
             return await self.estimates.count(entry)
 
         return asyncio.run(play())
+
+    async def entry(self, *messages, model="gpt-4o", headers=None, tools=TOOLS):
+        body = json.dumps({"model": model, "messages": messages, "tools": tools}).encode()
+        return await self.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers or {}, "/", "", 1.0))
 
 
 def plainly(*messages, model="gpt-4o"):
@@ -64,3 +67,23 @@ def test_a_change_of_model_in_mid_session_counts_with_the_new_ones_tokens():
     counted(user(LARGE), headers=headers)
     both = (user(LARGE), user("next"))
     assert counted(*both, headers=headers, model="claude-sonnet-4-5") == plainly(*both, model="claude-sonnet-4-5")
+
+
+def test_a_small_prompt_does_not_wait_for_a_large_one():
+    async def play():
+        counted = Counted()
+        await counted.estimates.warm_up()
+        large = asyncio.create_task(counted.estimates.count(await counted.entry(user(LARGE * 100))))
+        await asyncio.sleep(0)
+        small = await counted.estimates.count(await counted.entry(user(LARGE)))
+        waiting = not large.done()
+        return small, waiting, await large
+
+    small, waiting, large = asyncio.run(play())
+    assert waiting
+    assert (small, large) == (plainly(user(LARGE)), plainly(user(LARGE * 100)))
+
+
+def test_a_prompt_of_many_messages_is_counted_in_turns_as_in_one():
+    messages = [user(f"{number} {LARGE}") for number in range(30)]
+    assert Counted()(*messages) == plainly(*messages)

@@ -1,0 +1,93 @@
+"""Calls that take long to read and to plan: they hold up nobody but their own session."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from pager import dialects
+from pager.arms import Arms, Rule
+from pager.models import in_force
+from pager.plugins import load_policy
+from pager.server.entries import Incoming
+from pager.server.journal import HEAVY_MESSAGES, Journal
+from pager.server.paging import Pager
+from pager.stores import open_store
+
+CHAT = dialects.load("chat")
+RESULT = "".join(f"line {number} of what the tool found\n" for number in range(50))
+
+
+def turn(number):
+    call = {"id": f"call_{number}", "type": "function", "function": {"name": "run", "arguments": f'{{"n": {number}}}'}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"call_{number}", "content": f"{number}\n{RESULT}"},
+    ]
+
+
+def history(turns):
+    return [{"role": "user", "content": "go"}, *(message for number in range(turns) for message in turn(number))]
+
+
+class Proxy:
+    """A journal that pages, and calls that are received in one event loop."""
+
+    def __init__(self):
+        rule = Rule("fifo_age", load_policy("fifo_age", {}))
+        pager = Pager(Arms(rule), in_force("", {}), dialects.load, marks=False)
+        self.journal = Journal(open_store("memory", Path()), dialects.load, 10, pager)
+
+    async def receive(self, messages, session):
+        body = json.dumps({"model": "gpt-4o", "messages": messages}).encode()
+        headers = {"x-session-id": session}
+        return await self.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
+
+    async def placed(self):
+        """Wait until the first call has its place in a session."""
+        while not self.journal.hot_sessions:  # noqa: ASYNC110 - the journal tells nobody
+            await asyncio.sleep(0.001)
+
+
+HEAVY = history(HEAVY_MESSAGES * 2)
+
+
+def test_a_heavy_call_is_planned_while_other_sessions_go_on():
+    async def play():
+        proxy = Proxy()
+        heavy = asyncio.create_task(proxy.receive(HEAVY, "heavy"))
+        await asyncio.sleep(0)
+        await proxy.receive(history(2), "light")
+        under_way = not heavy.done()
+        return under_way, await heavy
+
+    under_way, entry = asyncio.run(play())
+    assert under_way
+    assert entry.paged is not None
+    assert entry.session.unpaged == ""
+
+
+def test_a_call_waits_for_a_heavy_one_of_its_session():
+    async def play():
+        proxy = Proxy()
+        first = asyncio.create_task(proxy.receive(HEAVY, "heavy"))
+        await proxy.placed()
+        second = await proxy.receive([*HEAVY, *turn(len(HEAVY))], "heavy")
+        return await first, second
+
+    first, second = asyncio.run(play())
+    assert first.session is second.session
+    spots = [(entry.placement.branch.number, entry.placement.call) for entry in (first, second)]
+    assert spots == [(0, 1), (0, 2)]
+
+
+def test_a_heavy_call_that_is_given_up_leaves_its_session_to_the_next():
+    async def play():
+        proxy = Proxy()
+        given_up = asyncio.create_task(proxy.receive(HEAVY, "heavy"))
+        await proxy.placed()
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        return (await proxy.receive(HEAVY, "heavy")).placement
+
+    placement = asyncio.run(play())
+    assert (placement.call, placement.attempt) == (1, 1)
