@@ -75,7 +75,8 @@ def _session(found: Imported, how: How, problems: Problems) -> Session | None:
     """A session summed up; None, and a problem, if it can't be played."""
     recording, conditions = lifetimes.shown(found.recording), how.conditions
     try:
-        prepared = Prepared(recording, load_dialect(recording.dialect), conditions.grace, conditions.tools)
+        dialect = load_dialect(recording.dialect)
+        prepared = Prepared(recording, dialect, conditions.grace, conditions.tools, conditions.cache)
         return summed_up(prepared, how.contenders, _models(how))
     except (PagerError, RecursionError) as error:
         problems.file(found.path, f"session {recording.name} can't be played: {error}")

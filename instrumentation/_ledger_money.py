@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from instrumentation.bill import FIVE_MINUTES, HOUR, REMEMBERED, Bill, Charged, Prompt
+from instrumentation.bill import REMEMBERED, Bill, Charged, Prompt
 from instrumentation.costs import cost, priced_as
 from instrumentation.story import Inflicted, Parts, Repack
 from pager.caches import HELD, TELLING
 from pager.events import LegFinished, Tokens
+from pager.mark_cache import FIVE_MINUTES, HOUR
 from pager.models import Table as Models
 from pager.policy import ASKING, Prices
 from pager.table import common_length

@@ -80,7 +80,7 @@ def unpaged(prepared: Prepared, models: Models) -> float:
     player.play()
     for call in player.sent:
         if call.step.answered:
-            bill.charge(call.prompt, call.step.at, call.step.output, models.prices(call.step.model))
+            bill.charge(call.prompt, call.step.at, call.step.output, prepared.prices(call, models))
     return bill.charged.cost
 
 

@@ -12,7 +12,7 @@ import orjson
 from instrumentation import paid, recordings
 from instrumentation.bill import Charged
 from instrumentation.oracles import ORACLES
-from instrumentation.prepared import ON, Prepared
+from instrumentation.prepared import AS_RECORDED, ON, Caching, Prepared
 from instrumentation.replay import Outcome, Player
 from instrumentation.steps import Recording
 from pager.arms import UNCHANGED
@@ -44,7 +44,7 @@ class Contender(NamedTuple):
 class Conditions:
     """What sessions are played under: ``--prices``, ``[models]``, ``paging.grace`` and ``[tools]``.
 
-    Sessions with fewer calls than ``shortest`` are left out.
+    Sessions with fewer calls than ``shortest`` are left out. ``cache`` says how the provider is taken to cache.
     """
 
     prices: str = ""
@@ -52,6 +52,7 @@ class Conditions:
     shortest: int = SHORTEST
     grace: int = GRACE
     tools: Shortening = ON
+    cache: Caching = AS_RECORDED
 
 
 class Played(NamedTuple):
@@ -153,7 +154,7 @@ def play(source: Source, contenders: Sequence[Contender], conditions: Conditions
         return None
     models = _models(conditions.prices, orjson.dumps(conditions.models))
     dialect = load_dialect(recording.dialect)
-    prepared = Prepared(recording, dialect, conditions.grace, conditions.tools)
+    prepared = Prepared(recording, dialect, conditions.grace, conditions.tools, conditions.cache)
     before = prepared.bills(models)
     outcomes = tuple(outcome for one in contenders for outcome in outcomes_of(prepared, one, models, before))
     return Played(recording.name, len(recording.steps), before[-1], outcomes, paid.total(prepared, before, models))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
-from instrumentation.bill import FIVE_MINUTES, HOUR, tokens_in
+from instrumentation.bill import tokens_in
 from instrumentation.calls import EVERY
 from instrumentation.prompts import Sent, sent
 from instrumentation.steps import Recording, Step
@@ -18,6 +18,7 @@ from pager.dialect import Dialect
 from pager.errors import NotUnderstood, StoreCorrupt
 from pager.events import AnswerFinished, BranchOpened, Bypassed, SessionOpened, ToolCalled
 from pager.experience import SHIPPED, Experience, recalled
+from pager.mark_cache import FIVE_MINUTES, HOUR
 from pager.model import Answer, Request
 from pager.offers import Offers
 from pager.quotes import said

@@ -49,10 +49,12 @@ def _plays(name: str, seer: _Seer) -> Oracle:
 def _optimum(prepared: Prepared, models: Models) -> Sequence[Outcome]:
     """What the session costs under the best schedule that was found, at least, and in the ideal.
 
-    They are reckoned without the calls at which no policy is asked, and a branch that forks is taken to begin cold; so
-    it is what they save that is told of the session, of whose tools the same is sent as in every play.
+    They are reckoned as if the provider found any prefix again, which is never dearer than finding those at marks,
+    without the calls at which no policy is asked, and a branch that forks is taken to begin cold; so it is what they
+    save that is told of the session, of whose tools the same is sent as in every play.
     """
-    found, before = of_recording(prepared, models), unpaged(prepared, models)
+    by_prefix = prepared.finding_any_prefix()
+    found, before = of_recording(by_prefix, models), unpaged(prepared, models)
     named = ((OPTIMUM, found.reached), (BOUND, found.bound), (IDEAL, found.ideal))
     return [Outcome(name, Charged(max(0.0, before - (found.untouched - cost)))) for name, cost in named]
 

@@ -1,22 +1,42 @@
 """A recording made ready to be played many times: what depends on no policy is worked out once, when it is needed."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from typing import NamedTuple
 
-from instrumentation.bill import Bill, Charged, Prompt, tokens_in
+from instrumentation.bill import Bill, Charged, Marks, Prompt, tokens_in
 from instrumentation.needs import Need, Needs
 from instrumentation.sizes import item_tokens
 from instrumentation.steps import Future, Recording, Step
+from pager.caches import CacheKind
 from pager.dialect import Dialect
+from pager.events import Tokens
+from pager.mark_cache import FIVE_MINUTES, HOUR
 from pager.models import Table as Models
 from pager.page import GRACE
 from pager.pages import Contents, contents
+from pager.policy import Prices
 from pager.table import Items
+from pager.terms import MARKED
 from pager.tooling import Shortening
 
 ON = Shortening()
+
+
+class Caching(NamedTuple):
+    """How a provider is taken to cache, where that is not to follow from the recording.
+
+    ``marks``: at cache marks, or any prefix; None by the model and the wire format. ``lifetime`` are the seconds that
+    the client's marks ask for, 0 for those that the recording shows.
+    """
+
+    marks: bool | None = None
+    lifetime: float = 0.0
+
+
+AS_RECORDED = Caching()
 
 
 class Call(NamedTuple):
@@ -35,14 +55,23 @@ class Call(NamedTuple):
 class Prepared:
     """A recording, its prompts, and what its answers need.
 
-    Whoever plays it, a new page stays for ``grace`` calls, and ``tools`` says whether tools are sent short.
+    Whoever plays it, a new page stays for ``grace`` calls, and ``tools`` says whether tools are sent short. ``cache``
+    says how the provider is taken to cache.
     """
 
-    def __init__(self, recording: Recording, dialect: Dialect, grace: int = GRACE, tools: Shortening = ON) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        dialect: Dialect,
+        grace: int = GRACE,
+        tools: Shortening = ON,
+        cache: Caching = AS_RECORDED,
+    ) -> None:
         self.recording = recording
         self.dialect = dialect
         self.grace = grace
         self.tools = tools
+        self.cache = cache
         self.blobs: dict[bytes, bytes] = {}
         self._contents: dict[bytes, Contents] = {}
         self._tokens: dict[bytes, int] = {}
@@ -86,6 +115,52 @@ class Prepared:
         norms = list(map(self._norms.__getitem__, digests))
         return Items(digests, norms, lambda at: self.blobs[digests[at]])
 
+    # ---- how the provider caches
+
+    def finding_any_prefix(self) -> "Prepared":
+        """The same for a provider that finds any prefix again."""
+        cache = self.cache._replace(marks=False)
+        return Prepared(self.recording, self.dialect, self.grace, self.tools, cache)
+
+    def by_marks(self, call: Call, models: Models) -> bool:
+        """Whether the provider of a call finds only what ends at a cache mark."""
+        prices = models.prices(call.step.model)
+        if prices.read >= prices.write:
+            return False
+        if self.cache.marks is not None:
+            return self.cache.marks
+        return self.dialect.name == MARKED and models.find(call.step.model).cache_kind is CacheKind.MARKED
+
+    def lifetime(self, call: Call) -> float:
+        """The seconds that a call's cache marks ask for, or were granted; 0 where nothing is known of them."""
+        return self.cache.lifetime or self._lifetimes[call.step.branch, call.number]
+
+    @cached_property
+    def _lifetimes(self) -> dict[tuple[int, int], float]:
+        """The lifetime at each call; one that says nothing of it has that of the call before."""
+        found: dict[tuple[int, int], float] = {}
+        latest: dict[int, float] = {}
+        for call in self.calls:
+            step = call.step
+            granted = lifetime_of(step.usage) if step.usage is not None else 0.0
+            before = latest.get(step.branch, latest.get(step.parent, 0.0) if step.parent is not None else 0.0)
+            latest[step.branch] = found[step.branch, call.number] = granted or step.lifetime or before
+        return found
+
+    def prices(self, call: Call, models: Models) -> Prices:
+        """The prices at a call, under the lifetime that its client has."""
+        return lasting(models.prices(call.step.model), self.lifetime(call))
+
+    def client_marks(self, call: Call) -> Marks:
+        """The marks of a client that marks what stands before its messages, and their end."""
+        asked = self.lifetime(call) or FIVE_MINUTES
+        items = call.items
+
+        def positions(part: int) -> int:
+            return self.read(self.blobs[items[part - 1]]).positions if part else 1
+
+        return Marks({1: asked, len(items) + 1: asked}, positions)
+
     def size(self, call: Call) -> int:
         """The bytes of a call's request."""
         items = call.items
@@ -125,7 +200,7 @@ class Prepared:
                 at[step.branch] = at.get(step.parent, 0.0) if step.parent is not None else 0.0
             if step.attempt == 1:
                 idle = step.at - at[step.branch]
-                cold[step.branch].append(call.number == 1 or idle > models.prices(step.model).ttl_seconds)
+                cold[step.branch].append(call.number == 1 or idle > self.prices(call, models).ttl_seconds)
             at[step.branch] = step.at
             for need in wanted:
                 needs[step.branch].setdefault(need.asked, []).append(call.number)
@@ -142,7 +217,11 @@ class Prepared:
         for call in self.calls:
             step = call.step
             if step.answered:
-                bill.charge(call.prompt, step.at, step.output, models.prices(step.model))
+                if self.by_marks(call, models):
+                    marks = self.client_marks(call)
+                    bill.charge(call.prompt, step.at, step.output, models.prices(step.model), marks)
+                else:
+                    bill.charge(call.prompt, step.at, step.output, self.prices(call, models))
             found.append(bill.charged)
         return found
 
@@ -155,6 +234,18 @@ def _begun(step: Step, before: Prompt, keep: int) -> Prompt:
         return before.grown((), (), keep + 1)
     kept = [after - end for end, after in zip(before.ends[:keep], before.ends[1 : keep + 1], strict=True)]
     return Prompt.of([head, *before.keys[1 : keep + 1]], [tokens_in(step.outside), *kept])
+
+
+def lifetime_of(usage: Tokens) -> float:
+    """The seconds for which a provider says that it wrote the end of a prompt; 0 where it says nothing."""
+    return FIVE_MINUTES if usage.written_5m else HOUR if usage.written_1h else 0.0
+
+
+def lasting(prices: Prices, lifetime: float) -> Prices:
+    """The prices for a client whose cache lives this long; 0 where nothing is known of that."""
+    if lifetime < HOUR or prices.read >= prices.write:
+        return prices
+    return replace(prices, write=prices.write_long, ttl_seconds=lifetime)
 
 
 def _once(calls: dict[str, list[int]]) -> dict[str, list[int]]:

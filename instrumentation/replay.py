@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from instrumentation.asking import ask
-from instrumentation.bill import Bill, Charged, Prompt, tokens_in
+from instrumentation.bill import Bill, Charged, Marks, Prompt, tokens_in
 from instrumentation.needs import Need
 from instrumentation.prepared import Call, Prepared
 from instrumentation.sizes import item_tokens
@@ -25,6 +25,7 @@ from pager.events import LegFinished, Repacked, Tokens, ToolsDecided
 from pager.eviction import Stubs, carry_out, text_at
 from pager.exchange import ROUNDS, SMALLEST_REPLY
 from pager.lineage import Branch, Session
+from pager.mark_cache import FIVE_MINUTES
 from pager.models import Table as Models
 from pager.page import Page
 from pager.page_in import definition
@@ -106,6 +107,12 @@ class Turn:
         return self.call.step.outside - self.table.freed
 
     @property
+    def scale(self) -> float:
+        """What a token of ours is in the provider's, where that was fewer: what it has answered did fit its window."""
+        counted = self.call.step.usage.input if self.call.step.usage is not None else 0
+        return min(1.0, counted / self.call.prompt.tokens) if counted else 1.0
+
+    @property
     def tool(self) -> str:
         """The name of the tool that was added, where this call carries it."""
         return "" if self.full or self.call.step.tools is None else self.table.tool
@@ -164,16 +171,20 @@ class Player:
         if not call.items:  # a request that could not be read
             self._charge(call, call.prompt, step.output)
             return
-        items, size = self._prepared.items(call), self._prepared.size(call)
+        items, size, prepared = self._prepared.items(call), self._prepared.size(call), self._prepared
+        by_marks = prepared.by_marks(call, self._models)
+        if by_marks:  # those that the client is taken to set, for all wire formats alike
+            asked = prepared.lifetime(call) or FIVE_MINUTES
+            items = items._replace(head_marks=(asked,), auto_mark=asked)
         system = self._prepared.recording.families.get(step.branch, b"").hex()
         around = system + (step.offers.digest if step.offers else "")
         table.advance(call.number, step.attempt, step.at, items, size, step.model, around)
-        turn = Turn(call, table, self._terms(call, table))
+        turn = Turn(call, table, self._terms(call, table, by_marks=by_marks))
         self._decide(turn)
         prompt = self._fitting(turn)
         if step.answered:
             answered = self._page_in(turn, prompt, needs)
-            usage = self._charge(call, answered, step.output)
+            usage = self._charge(call, answered, step.output, turn)
             size = round(usage.input * BYTES_A_TOKEN) if answered is prompt else 0
             sessions.learn_usage(table, usage, size, call.number)
         table.catch_up()
@@ -196,10 +207,10 @@ class Player:
         for at in range(len(branches), number + 1):
             branches.append(Branch(at, "", b"", families.get(at, b"")))
 
-    def _terms(self, call: Call, table: Table) -> Terms:
-        """What a call is planned under; the provider that is played caches without being asked to."""
+    def _terms(self, call: Call, table: Table, *, by_marks: bool) -> Terms:
+        """What a call is planned under; where nothing is marked, the provider that is played caches any prefix."""
         step, models = call.step, self._models
-        model, prices = models.find(step.model), models.prices(step.model)
+        model, prices = models.find(step.model), self._prepared.prices(call, models)
         return Terms(
             prices if models.fixed else table.evidence.believed(prices),
             model.window,
@@ -209,11 +220,17 @@ class Player:
             experience=self._prepared.recording.experience,
             harness=self._prepared.recording.harness,
             grace=self._prepared.grace,
+            by_marks=by_marks,
         )
 
-    def _charge(self, call: Call, prompt: Prompt, output: int) -> Tokens:
+    def _charge(self, call: Call, prompt: Prompt, output: int, turn: Turn | None = None) -> Tokens:
         """Charge one request; what the provider reports of it."""
-        charged = self.bill.charge(prompt, call.step.at, output, self._models.prices(call.step.model))
+        step, models = call.step, self._models
+        if turn is not None and turn.terms.by_marks:
+            prices, marks = models.prices(step.model), _marks(turn.table, prompt)
+        else:
+            prices, marks = self._prepared.prices(call, models), None
+        charged = self.bill.charge(prompt, step.at, output, prices, marks)
         return Tokens(charged.input, charged.cached, output=output, tells_cached=True)
 
     # ---- what is sent short, and what is evicted
@@ -230,6 +247,7 @@ class Player:
         policy = self._policy_of(turn.call.step.branch)
         plan = planner.propose(policy, table, turn.outside, turn.terms)
         self.tally.rejected += bool(plan.rejected)
+        table.set_marks(ends=False, anchors=plan.anchors, legs=turn.terms.by_marks)
         plan = plan if plan.pages else planner.unasked(table, names)
         if plan.cause:
             self._repack(turn, plan)
@@ -262,7 +280,7 @@ class Player:
     def _fitting(self, turn: Turn) -> Prompt:
         """The prompt as it goes out; where it would not fit the window, pages go until it does."""
         prompt, terms = self._prompt(turn), turn.terms
-        if prompt.tokens <= terms.window:
+        if prompt.tokens * turn.scale <= terms.window:
             return prompt
         room = (terms.window - terms.reserve) * ROOM
         plan = planner.rescue(turn.table, turn.outside, terms, round(prompt.tokens - room))
@@ -324,7 +342,7 @@ class Player:
             self.tally.faults += calls
             self.tally.schemas += len(schemas)
             before = self.bill.charged.cost
-            usage = self._charge(turn.call, prompt, ASKING)
+            usage = self._charge(turn.call, prompt, ASKING, turn)
             self.tally.asking += self.bill.charged.cost - before
             text_of, room = partial(self._text, table), self._room(turn, prompt)
             leg, replies = ask(self._dialect, table.tool, [*wanted, *schemas], text_of, room, rounds)
@@ -382,6 +400,15 @@ class Player:
             return bytes(table.schemas[handle].whole).decode()
         source = table.shown[handle]
         return text_at(self._dialect, self._blobs[source.message], source.key)
+
+
+def _marks(table: Table, prompt: Prompt) -> Marks:
+    """The marks of a request as it goes out; hidden legs behind the table's slots end at one of their own."""
+    ends = {slots + 1: asked for slots, asked in table.sent_marks().items()}
+    parts = len(prompt.keys)
+    if parts > len(table.slots) + 1:
+        ends[parts] = table.anchor_lifetime(parts)
+    return Marks(ends, lambda part: table.positions(part - 1) if part else 1)
 
 
 def _finished(turn: Turn, rounds: int, usage: Tokens, brought: Sequence[str]) -> LegFinished:

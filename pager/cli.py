@@ -95,6 +95,14 @@ def _add_replay(command: argparse.ArgumentParser) -> None:
     command.add_argument("--no-optimum", action="store_true", help="don't look for the optimum, which takes longest")
     command.add_argument("--jobs", type=_positive, default=1, metavar="N", help="how many processes play at a time")
     command.add_argument("--min-calls", type=int, default=5, metavar="N", help="leave shorter sessions out")
+    command.add_argument(
+        "--caching",
+        choices=("marks", "prefix"),
+        help="what the provider finds again; default: by model and API",
+    )
+    command.add_argument(
+        "--lifetime", choices=("5m", "1h"), help="what the client's cache marks ask for; default: as recorded"
+    )
     command.add_argument("--json", action="store_true", help="print plain values instead of a table")
     command.set_defaults(run=_replay)
 
@@ -317,6 +325,7 @@ def _replay(options: argparse.Namespace) -> int:
     from instrumentation import options as chosen  # not needed by the server
     from instrumentation import printing, sources
     from instrumentation.comparison import Conditions, compare
+    from instrumentation.prepared import Caching
     from pager.models import in_force
     from pager.tooling import Shortening
 
@@ -325,7 +334,9 @@ def _replay(options: argparse.Namespace) -> int:
     named = settings.policy if options.policies is None else options.policies
     contenders = chosen.contenders(named, options.set, configured, optimum=not options.no_optimum)
     tools = Shortening(settings.tools.shorten != "off", settings.tools.defer_above)
-    conditions = Conditions(settings.prices, settings.models, options.min_calls, settings.paging.grace, tools)
+    marks = None if options.caching is None else options.caching == "marks"
+    cache = Caching(marks, {None: 0.0, "5m": 300.0, "1h": 3_600.0}[options.lifetime])
+    conditions = Conditions(settings.prices, settings.models, options.min_calls, settings.paging.grace, tools, cache)
     models = in_force(settings.prices, settings.models)
     found = sources.find(options.places, lambda: _open_log(settings), models)
     comparison = compare(found, contenders, conditions, options.jobs)

@@ -12,7 +12,7 @@ Whoever changes the prompt says from where on (``cut``). Nothing here reads a cl
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 FIVE_MINUTES, HOUR = 300.0, 3_600.0
 """The lifetimes that a mark can ask for, in seconds."""
@@ -52,6 +52,29 @@ class Entry(NamedTuple):
         return at - self.used <= self.lifetime
 
 
+Key = TypeVar("Key")
+
+
+def renewed(
+    entries: Mapping[Key, Entry], at: float, marked: Iterable[tuple[Key, float, bool]], hit: Key
+) -> dict[Key, Entry]:
+    """The prefixes held after a request that read ``hit``, of those held before it.
+
+    Each marked prefix comes with the lifetime that it asks for, and whether it was written now.
+    """
+    read = entries.get(hit)
+    held = {key: entry for key, entry in entries.items() if entry.is_alive(at)}
+    for key, asked, is_new in marked:
+        if not is_new and key in held:
+            lifetime = held[key].lifetime
+        else:  # nothing lives longer than the prefix that it was written behind
+            lifetime = asked if read is None else min(asked, read.lifetime)
+        held[key] = Entry(lifetime, at)
+    if read is not None:
+        held[hit] = Entry(read.lifetime, at)
+    return held
+
+
 @dataclass(slots=True)
 class MarkCache:
     """The prefixes of one branch that the provider holds, by their number of parts."""
@@ -76,23 +99,14 @@ class MarkCache:
 
     def findable(self, at: float, marks: Iterable[int], positions: Callable[[int], int]) -> list[int]:
         """The prefixes still held that the provider looks at for marks at the ends of these, shortest first."""
-        reach = {count for mark in marks for count in _reach(mark, positions)}
+        reach = {count for mark in marks for count in within_reach(mark, positions)}
         return [count for count in self.alive(at) if count in reach]
 
     def send(self, at: float, marks: Mapping[int, float], positions: Callable[[int], int]) -> int:
         """Take a request with marks at the ends of these prefixes, and the lifetimes they ask for; what it found."""
         hit = self.found(at, marks, positions)
-        read = self.entries.get(hit)
-        kept = {count: entry for count, entry in self.entries.items() if entry.is_alive(at)}
-        for count, asked in marks.items():
-            if count <= hit and count in kept:
-                lifetime = kept[count].lifetime
-            else:  # nothing lives longer than the prefix that it was written behind
-                lifetime = asked if read is None else min(asked, read.lifetime)
-            kept[count] = Entry(lifetime, at)
-        if read is not None:
-            kept[hit] = Entry(read.lifetime, at)
-        self.entries = kept
+        marked = [(count, asked, count > hit) for count, asked in marks.items()]
+        self.entries = renewed(self.entries, at, marked, hit)
         return hit
 
     def copy(self) -> "MarkCache":
@@ -100,7 +114,7 @@ class MarkCache:
         return MarkCache(dict(self.entries))
 
 
-def _reach(mark: int, positions: Callable[[int], int]) -> Iterator[int]:
+def within_reach(mark: int, positions: Callable[[int], int]) -> Iterator[int]:
     """The prefixes that the provider looks at for a mark at the end of this one."""
     seen = 0
     for count in range(mark, -1, -1):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instrumentation.bill import REMEMBERED, Bill, Charged, Prompt, tokens_in
+from instrumentation.bill import REMEMBERED, Bill, Charged, Marks, Prompt, tokens_in
 from pager.policy import Prices
 from pager.tokens import BYTES_A_TOKEN
 
@@ -17,14 +17,14 @@ def prompt(**parts):
 
 def test_the_first_request_is_written_whole():
     bill = Bill(PRICES)
-    assert bill.charge(prompt(head=100, a=20), 0.0, 7) == Charged(120 * 1.25 + 35, 120, 0, 7, 1, 120)
+    assert bill.charge(prompt(head=100, a=20), 0.0, 7) == Charged(120 * 1.25 + 35, 120, 0, 7, 1, 120, written=120)
 
 
 def test_what_a_request_repeats_is_read_and_the_rest_written():
     bill = Bill(PRICES)
     bill.charge(prompt(head=100, a=20), 0.0, 0)
     assert bill.charge(prompt(head=100, a=20, b=3), 10.0, 0).cost == pytest.approx(120 * 0.1 + 3 * 1.25)
-    assert bill.charged == Charged(pytest.approx(150 + 12 + 3.75), 243, 120, 0, 2, 123)
+    assert bill.charged == Charged(pytest.approx(150 + 12 + 3.75), 243, 120, 0, 2, 123, written=123)
 
 
 def test_a_change_in_the_middle_writes_all_that_stands_after_it_again():
@@ -120,3 +120,38 @@ def test_the_bill_is_the_same_as_one_that_compares_part_by_part(series):
     charged = bill.charged
     assert (charged.cost, charged.input, charged.cached) == pytest.approx(naive(series))
     assert charged.requests == len(series)
+
+
+# ---------------------------------------------------------------- where a provider caches at marks
+
+
+def marked(*parts, lifetime=300.0):
+    return Marks(dict.fromkeys(parts, lifetime), lambda part: 1)
+
+
+def test_what_ends_at_a_mark_is_written_and_the_rest_is_plain_input():
+    bill = Bill(PRICES)
+    paid = bill.charge(prompt(head=100, a=20, b=30), 0.0, 0, marks=marked(1, 2))
+    assert paid == Charged(pytest.approx(120 * 1.25 + 30), 150, 0, 0, 1, 150, written=120)
+    paid = bill.charge(prompt(head=100, a=20, b=30, c=5), 10.0, 0, marks=marked(1, 4))
+    assert paid == Charged(pytest.approx(120 * 0.1 + 35 * 1.25), 155, 120, 0, 1, 155, written=35), (
+        "found from behind it"
+    )
+
+
+def test_what_is_marked_for_an_hour_is_written_at_the_price_of_an_hour_and_lives_as_long():
+    bill = Bill(PRICES)
+    assert bill.charge(prompt(head=100, a=20), 0.0, 0, marks=marked(1, 2, lifetime=3600.0)).cost == 240
+    paid = bill.charge(prompt(head=100, a=20, b=10), 3_600.0, 0, marks=marked(1, 3, lifetime=3600.0))
+    assert (paid.cached, paid.written_1h, paid.cost) == (120, 10, pytest.approx(32))
+    assert bill.charge(prompt(head=100, a=20), 7_201.0, 0, marks=marked(1, 2)).cached == 0
+
+
+def test_a_change_is_paid_from_the_last_living_mark_before_it_on():
+    bill = Bill(PRICES)
+    bill.charge(prompt(head=100, a=20, b=30, c=40), 0.0, 0, marks=marked(1, 4))
+    changed = bill.charge(prompt(head=100, a=20, x=3, c=40), 1.0, 0, marks=marked(1, 4))
+    assert (changed.cached, changed.written) == (100, 63), "only the head ends at a mark before the change"
+    bill.charge(prompt(head=100, a=20, x=3, c=40), 2.0, 0, marks=marked(1, 2, 4))
+    changed = bill.charge(prompt(head=100, a=20, y=3, c=40), 3.0, 0, marks=marked(1, 2, 4))
+    assert (changed.cached, changed.written) == (120, 43), "a mark on what was read kept that alive"

@@ -10,10 +10,11 @@ import pytest
 from instrumentation import recordings
 from instrumentation.bill import Bill, Prompt, tokens_in
 from instrumentation.comparison import Conditions, Contender, compare
-from instrumentation.prepared import Prepared
+from instrumentation.prepared import Caching, Prepared
 from instrumentation.replay import Player
 from instrumentation.steps import Recording, Step
 from pager.dialects import load
+from pager.events import Tokens
 from pager.models import in_force
 from pager.page_in import definition
 from pager.policy import Decision
@@ -145,6 +146,34 @@ def test_a_policy_that_keeps_all_costs_what_doing_nothing_costs():
     player = played(session("a", "b", "c", "d"), Never())
     assert player.bill.charged == player.prepared.unpaged(MODELS)
     assert player.outcome("never").repacks == 0
+
+
+@pytest.mark.parametrize("cache", [Caching(True, 300.0), Caching(True, 3_600.0), Caching(False, 3_600.0)])
+def test_doing_nothing_costs_the_same_however_the_provider_caches(cache):
+    prepared = Prepared(session("a", "b", "c", "d", gap=200.0), load("chat"), cache=cache)
+    player = Player(prepared, lambda _: Never(), MODELS)
+    player.play()
+    assert player.bill.charged == prepared.unpaged(MODELS)
+
+
+def test_a_pause_of_seven_minutes_is_cold_for_five_minutes_and_not_for_an_hour():
+    recording = session("a", "b", gap=420.0)
+    first, grown = (Prepared(recording, load("chat")).calls[at].prompt.tokens for at in (0, 1))
+    for lifetime, price, read in ((300.0, 1.25, 0), (3_600.0, 2.0, first)):
+        for marks in (True, False):
+            paid = Prepared(recording, load("chat"), cache=Caching(marks, lifetime)).unpaged(MODELS)
+            assert paid.cached == read
+            output = 2 * 5.0 * tokens_in(1)
+            assert paid.cost == pytest.approx(price * (first + grown - read) + 0.1 * read + output)
+
+
+def test_a_recorded_call_has_the_lifetime_that_was_granted_and_the_next_one_keeps_it():
+    long, short = Tokens(9_000, 0, 9_000, written_1h=9_000), Tokens(9_000, 0, 9_000, written_5m=9_000)
+    steps = session("a", "b", "c", "d").steps
+    steps = [step._replace(usage=usage) for step, usage in zip(steps, (None, long, None, short), strict=True)]
+    prepared = Prepared(Recording("s", "chat", steps), load("chat"))
+    assert [prepared.lifetime(call) for call in prepared.calls] == [0.0, 3_600.0, 3_600.0, 300.0]
+    assert [prepared.prices(call, MODELS).write for call in prepared.calls] == [1.25, 2.0, 2.0, 1.25]
 
 
 def test_a_prompt_is_what_stands_outside_and_each_item():
