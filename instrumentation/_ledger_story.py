@@ -107,11 +107,18 @@ class _Teller:
     prompts: Prompts = field(init=False)
     of: dict[Where, Client] = field(init=False)
     order: dict[Where, int] = field(init=False)
+    missed: dict[Where, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.prompts = Prompts(self.tables)
         self.of = {where: client for client in self.clients for where in client.steps}
         self.order = {where: at for at, where in enumerate(self.facts.answered)}
+        known: set[str] = set()
+        self.missed = {}
+        for where, told in self.facts.told.items():
+            asked = {handle for leg in told.legs for handle in leg.pages}
+            self.missed[where] = len(asked - known)
+            known |= asked
 
     def tell(self, name: str, log: Sequence[Stored]) -> None:
         """Tell of every answered call; page tables are needed only where something was paged."""
@@ -179,6 +186,7 @@ class _Teller:
             dollars=rates.in_dollars(cost),
             dollars_before=rates.in_dollars(before),
             pages_in=sum(len(leg.pages) for leg in told.legs),
+            missed=self.missed[where],
             schemas_in=sum(len(leg.schemas) for leg in told.legs),
             corrected=sum(len(leg.invalid) + leg.imitated for leg in told.legs),
             working=round(weighed.scale * client.working(where)),

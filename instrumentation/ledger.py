@@ -49,6 +49,8 @@ class Sums(msgspec.Struct, frozen=True):
     unpriced: int = 0
     inflicted: Inflicted = Inflicted()
     pages_in: int = 0
+    missed: int = 0
+    evicted: int = 0
     schemas_in: int = 0
     corrected: int = 0
     repacks: int = 0
@@ -80,6 +82,8 @@ class Sums(msgspec.Struct, frozen=True):
             unpriced=int(not known),
             inflicted=call.inflicted,
             pages_in=call.pages_in,
+            missed=call.missed,
+            evicted=call.repack.pages if call.repack else 0,
             schemas_in=call.schemas_in,
             corrected=call.corrected,
             repacks=int(call.repack is not None),
@@ -148,6 +152,16 @@ class Sums(msgspec.Struct, frozen=True):
     def amplification(self) -> float:
         """How often each token that the client had to say was sent by it."""
         return self.client.total / self.new if self.new else 0.0
+
+    @property
+    def faults_per_page(self) -> float:
+        """How often each evicted page that was asked for at all was asked for."""
+        return self.pages_in / self.missed if self.missed else 0.0
+
+    @property
+    def faults_per_call(self) -> float:
+        """How many pages were asked for, for each call."""
+        return self.pages_in / self.calls if self.calls else 0.0
 
     @property
     def hit_rate(self) -> float:

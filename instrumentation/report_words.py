@@ -93,14 +93,14 @@ def values(row: Row) -> dict[str, Any]:
 
 _COUNTS = (
     *("calls", "requests", "estimated", "unpriced", "input", "cached", "written", "output", "cached_before", "new"),
-    *("pages_in", "schemas_in", "corrected", "repacks", "rewritten", "working"),
+    *("evicted", "missed", "pages_in", "schemas_in", "corrected", "repacks", "rewritten", "working"),
 )
 _COSTS = (
     *("cost", "cost_before", "saved", "avoided_cost", "dollars", "dollars_before", "dollars_saved"),
     *("dollars_avoided", "dollars_inflicted"),
 )
 _INFLICTED = ("stubs", "page_ins", "corrections", "rewritten")
-_RATIOS = ("hit_rate", "hit_rate_before", "amplification")
+_RATIOS = ("hit_rate", "hit_rate_before", "amplification", "faults_per_page", "faults_per_call")
 
 
 def as_json(report: Report) -> str:
@@ -321,6 +321,10 @@ def _rates(sums: Sums, failed: int) -> Iterator[str]:
         _counted(failed, "failed attempt", "failed attempts"),
     )
     yield f"{', '.join([asked, *happened])}."
+    if sums.evicted or sums.pages_in:
+        gone = _counted(sums.evicted, "removed result", "removed results")
+        rates = f"{sums.faults_per_page:.1f} times each, {sums.faults_per_call:.2f} fetches a call"
+        yield f"Fault rate: of {gone} {sums.missed:,} missed, {rates}."
 
 
 def _notes(sums: Sums) -> Iterator[str]:

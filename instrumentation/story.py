@@ -106,10 +106,11 @@ class CallStory(msgspec.Struct, frozen=True, omit_defaults=True):
     ``input``, ``cached``, ``written`` and ``output`` are tokens of all its requests together; ``estimated`` where the
     provider did not report them. ``cost`` is theirs in units of one uncached input token, ``cost_before`` what the call
     would have cost if nothing had ever been paged; ``dollars`` where the price is known. ``pages_in`` counts pages that
-    were asked for, ``schemas_in`` tools, ``corrected`` calls that did not fit. ``working`` are the tokens of the
-    working set: pages in use within the last ten calls. ``calls`` are the names of the tools that the answer calls.
-    ``cached_before`` are the tokens that the cache would have held if nothing had ever been paged, ``new`` those of the
-    client's prompt that no call of the session had sent before; ``inflicted`` is what paging itself cost.
+    were asked for, ``missed`` those of them that the session had never asked for before, ``schemas_in`` tools,
+    ``corrected`` calls that did not fit. ``working`` are the tokens of the working set: pages in use within the last
+    ten calls. ``calls`` are the names of the tools that the answer calls. ``cached_before`` are the tokens that the
+    cache would have held if nothing had ever been paged, ``new`` those of the client's prompt that no call of the
+    session had sent before; ``inflicted`` is what paging itself cost.
     """
 
     branch: int
@@ -130,6 +131,7 @@ class CallStory(msgspec.Struct, frozen=True, omit_defaults=True):
     dollars: float | None = None
     dollars_before: float | None = None
     pages_in: int = 0
+    missed: int = 0
     schemas_in: int = 0
     corrected: int = 0
     working: int = 0

@@ -51,6 +51,7 @@
     dollars: null,
     dollars_before: null,
     pages_in: 0,
+    missed: 0,
     schemas_in: 0,
     corrected: 0,
     working: 0,

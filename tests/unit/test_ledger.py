@@ -234,6 +234,7 @@ def test_the_same_session_in_money():
     assert sums.saved == pytest.approx(sums.avoided_cost - sums.inflicted.cost)
     assert sums.saved < 0
     assert (sums.repacks, sums.pages_in, sums.requests, sums.calls) == (1, 1, 5, 4)
+    assert (sums.evicted, sums.missed, sums.faults_per_page, sums.faults_per_call) == (1, 1, 1.0, 0.25)
     assert sums.amplification == pytest.approx(4_411 / 1_105)
     assert sums.hit_rate == pytest.approx((1_059 + 412 + 1_436) / 5_459)
     assert sums.hit_rate_before == pytest.approx((1_059 + 1_088 + 1_117) / 4_411)

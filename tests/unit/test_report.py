@@ -91,6 +91,20 @@ def test_an_overview_of_a_session_has_money_first_then_parts_and_what_happened()
     assert told[-1] == "* token-equivalents: units of one uncached input token of the call's model"
 
 
+def test_the_fault_rate_says_how_often_what_was_removed_was_missed():
+    repack = Repack("policy", "r", pages=6)
+    calls = [call(1, repack=repack), call(2, pages_in=2, missed=2), call(3, pages_in=1), call(4)]
+    told = reported(Story("s_1", "pi/0.73", calls))
+    assert "Fault rate: of 6 removed results 2 missed, 1.5 times each, 0.75 fetches a call." in lines(told)
+    total = json.loads(report_words.as_json(told))["total"]
+    assert (total["evicted"], total["missed"], total["pages_in"]) == (6, 2, 3)
+    assert (total["faults_per_page"], total["faults_per_call"]) == (1.5, 0.75)
+
+
+def test_a_session_that_was_never_paged_has_no_fault_rate():
+    assert "Fault rate" not in " ".join(lines(reported(Story("s_1", "pi/0.73", [call(1)]))))
+
+
 def test_groups_have_a_line_of_seven_columns_each_and_one_for_all_of_them():
     told = lines(reported(a_story(dollars=0.001), a_story("s_2", calls=1, dollars=0.001), by="session"))
     assert told[0] == "ctxpager saved $5.76 of $10.04 (57.4 %), in 5 calls of 2 sessions."
