@@ -42,7 +42,8 @@ def _counted(step: Step, before: Charged, after: Charged) -> Counted:
     if step.unpaged is not None:
         return Counted(step.unpaged, told=False, whole=True)
     tokens, cached = after.input - before.input, after.cached - before.cached
-    return Counted(Tokens(tokens, cached, tokens - cached, step.output), told=False, whole=True)
+    written, long = after.written - before.written, after.written_1h - before.written_1h
+    return Counted(Tokens(tokens, cached, written, step.output, written_1h=long), told=False, whole=True)
 
 
 def cost(step: Step, tokens: Tokens, models: Models) -> float:

@@ -278,6 +278,29 @@ def test_calls_that_nobody_counted_are_scaled_as_the_others_of_their_session(tmp
     assert third.scale == pytest.approx(usual)
 
 
+def pausing(path, *, outlives):
+    """A long session with pauses of seven minutes, which the provider's cache outlives, or not."""
+    said, tokens, before, at = [message("user", "go")], 20_000, 0, 1_790_000_000
+    for number in range(40):
+        pauses = number > 0 and number % 8 == 0
+        at += 420 if pauses else 10
+        cached = before if outlives or not pauses else 0
+        text = "\n".join(f"line {line} of {number}: {line * number}" for line in range(400))
+        meta = {"ts": at, **used(3, cached, tokens - 3 - cached, 20)}
+        said += [calling("read", f"c{number}", f'{{"path": "{number}.py"}}', _meta=meta)]
+        said += [message("tool", text, tool_call_id=f"c{number}")]
+        before, tokens = tokens, tokens + round(len(text) / 2.6) + 60
+    return record(path, *said, model="claude-opus-4-6")
+
+
+def test_no_gain_is_claimed_from_pauses_that_the_cache_has_outlived(tmp_path):
+    died = analyze([pausing(tmp_path / "died.jsonl", outlives=False)], HOW)
+    lived = analyze([pausing(tmp_path / "lived.jsonl", outlives=True)], HOW)
+    assert died.comparison.rows()[1].cost_change < -0.2
+    assert died.dollars_saved[1] > 0
+    assert lived.comparison.rows()[1].cost_change > -0.05
+
+
 def test_lines_that_are_never_sent_are_named_with_their_number(tmp_path):
     about = {"sessionId": "s", "timestamp": "2026-01-01T00:00:00.000Z"}
     said = {"id": "m", "model": "claude-opus-4-5", "content": [{"type": "text", "text": "b"}]}
