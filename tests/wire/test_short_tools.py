@@ -171,7 +171,7 @@ def test_a_client_that_sets_no_cache_marks_gets_some(short, wire, stream, system
     one.run()
     marked = [legs[0].json()["messages"] for legs in one.legs]
     assert ["cache_control" in messages[-1]["content"][-1] for messages in marked] == [True] * 3
-    assert ["cache_control" in json.dumps(messages[-3]) for messages in marked[1:]] == [True] * 2
+    assert [json.dumps(messages).count("cache_control") for messages in marked] == [1] * 3, "the end before is in reach"
     heads = [
         "cache_control" in json.dumps([body.get("system"), body["tools"]])
         for body in (legs[0].json() for legs in one.legs)
