@@ -293,9 +293,8 @@ def _experience(store: Store, version: str) -> tuple[Experience, str]:
 
 
 def _terms(case: _Case, conditions: Conditions, known: Experience) -> Terms:
-    request, table, harness = case.request, case.table, case.session.harness
     marks, grace = conditions.marks, conditions.grace
-    return terms_of(request, table, conditions.models, known, harness, marks=marks, grace=grace)
+    return terms_of(case.request, case.table, conditions.models, known, case.session, marks=marks, grace=grace)
 
 
 def _policy_name(case: _Case, conditions: Conditions) -> tuple[str, str]:

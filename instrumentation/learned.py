@@ -24,6 +24,9 @@ def told(lesson: Lesson) -> str:
         lines += [*_harness(known, name, known.harnesses[name]), ""]
     for name in sorted(known.tools):
         lines += [*_owner(known, name, known.tools[name]), ""]
+    for name in sorted(known.lifetimes):
+        tenant, dialect, model = name.rsplit(" ", 2)
+        lines.append(f"{model} ({dialect}) of {tenant}: a cached prompt outlived {known.lifetimes[name]:,.0f} seconds")
     read = f"{lesson.sessions:,} sessions, events up to {lesson.upto:,}"
     size = f"{len(known.encode()):,} bytes"
     return "\n".join([*lines, f"version {known.version} ({read}; {size})"]) + "\n"

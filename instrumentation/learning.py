@@ -18,12 +18,18 @@ from pager import sessions
 from pager.dialect import Dialect
 from pager.errors import PagerError
 from pager.events import BranchOpened, CallReceived, Learned, ToolCalled
-from pager.experience import LOG, Experience, Harness, Seen, Use, expected, family_of_harness, newest, owner
+from pager.experience import LOG, Experience, Harness, Seen, Use, cache_of, expected, family_of_harness, newest, owner
 from pager.lineage import Session
 from pager.page import GRACE, Page
 from pager.seen import Seen as Messages
 from pager.store import Batch, Store, Stored
 from pager.tables import Tables
+
+CACHES = 256
+"""Caches, each of a tenant and a model, of whose lifetimes something is kept."""
+
+LONG = 300.0
+"""Seconds that a cached prompt must have outlived to teach anything: no provider promises less."""
 
 RESTED = 3_600.0
 """Seconds without an event after which a session is taken to be over."""
@@ -171,9 +177,14 @@ class _Lessons:
 
     harnesses: dict[str, _Taught] = field(default_factory=lambda: defaultdict(_Taught))
     owners: dict[str, _Uses] = field(default_factory=lambda: defaultdict(_Uses))
+    lifetimes: dict[str, float] = field(default_factory=dict)
 
     def add(self, session: Session, log: Sequence[Stored]) -> None:
         """Count one more session."""
+        for table in session.tables.values():
+            cache = cache_of(session.tenant, table.dialect, table.evidence.model)
+            if table.evidence.held > self.lifetimes.get(cache, 0.0):
+                self.lifetimes[cache] = round(table.evidence.held, 1)
         self.harnesses[family_of_harness(session.harness)].add(session, log)
         if session.toolsets:
             self.owners[owner(session.tenant, session.harness)].add(session, log)
@@ -185,6 +196,7 @@ class _Lessons:
         return Experience(
             {name: known for name, known in harnesses.items() if known != Harness()},
             {name: used for name, used in tools.items() if used},
+            {name: self.lifetimes[name] for name in sorted(self.lifetimes)[:CACHES] if self.lifetimes[name] >= LONG},
         )
 
 

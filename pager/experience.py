@@ -129,11 +129,13 @@ _NOTHING = Harness()
 class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known, by the client program; which tools are called, by the tenant and the client program.
 
-    What a tenant's tools are called is nobody else's business.
+    What a tenant's tools are called is nobody else's business. ``lifetimes`` are the longest pauses, in seconds, that a
+    cached prompt was seen to outlive, by the tenant, the wire format and the model.
     """
 
     harnesses: Mapping[str, Harness] = {}
     tools: Mapping[str, Mapping[str, Use]] = {}
+    lifetimes: Mapping[str, float] = {}
 
     def encode(self) -> bytes:
         """The same content always as the same bytes."""
@@ -142,7 +144,7 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def version(self) -> str:
         """The name of this content; empty for the one that is shipped."""
-        return sha256(self.encode()).hexdigest() if self.harnesses or self.tools else ""
+        return sha256(self.encode()).hexdigest() if self.harnesses or self.tools or self.lifetimes else ""
 
     def usual(self, harness: str, tool: str, *, argument: bool) -> float:
         """How often pages of this tool are needed again, as a multiple of what is usual for their sizes and ages."""
@@ -171,6 +173,10 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
         chance = (seen.called + OFFERS * before) / (seen.offered + OFFERS)
         return max(chance, before) if name in _CHOICES else chance
 
+    def lifetime(self, tenant: str, dialect: str, model: str) -> float:
+        """The longest pause that this tenant's cached prompts to a model were seen to outlive; 0 where none was."""
+        return self.lifetimes.get(cache_of(tenant, dialect, model), 0.0)
+
     def _known(self, harness: str) -> Harness:
         return self.harnesses.get(family_of_harness(harness), _NOTHING)
 
@@ -181,6 +187,11 @@ def owner(tenant: str, harness: str) -> str:
     The program is one word behind the last space, so that no two tenants are ever taken for one.
     """
     return f"{tenant} {family_of_harness(harness).partition(' ')[0]}"
+
+
+def cache_of(tenant: str, dialect: str, model: str) -> str:
+    """Whose cache it is: the tenant's at the provider of a model, of which the last two words are one each."""
+    return f"{tenant} {dialect} {model.replace(' ', '_')[:NAME]}"
 
 
 def shipped(tool: str, *, argument: bool) -> float:

@@ -7,6 +7,7 @@ from pager.caches import CacheKind, uncached
 from pager.catalog import Model
 from pager.dialect import Dialect
 from pager.experience import Experience
+from pager.lineage import Session
 from pager.mark_cache import HOUR
 from pager.model import Request, Span
 from pager.models import Table as Models
@@ -37,7 +38,7 @@ def terms_of(
     table: Table,
     models: Models,
     known: Experience,
-    harness: str,
+    session: Session,
     *,
     marks: bool,
     window: int | None = None,
@@ -45,8 +46,9 @@ def terms_of(
 ) -> Terms:
     """What a call is planned under; what was observed of a provider's cache stands over what is documented.
 
-    ``table`` is the page table of its branch, ``marks`` whether we mark what shall be cached, ``window`` what the
-    provider itself has said of the model's window, if it has; a new page stays for ``grace`` calls.
+    ``table`` is the page table of its branch in ``session``, ``marks`` whether we mark what shall be cached, ``window``
+    what the provider itself has said of the model's window, if it has; a new page stays for ``grace`` calls. Where no
+    mark names a lifetime, a cache of the tenant's that outlived the documented one is believed.
     """
     model, cache = models.find(request.model), models.cache(request.model)
     window = window or model.window
@@ -57,8 +59,10 @@ def terms_of(
     )
     if by_marks:
         prices = marked_prices(prices, table)
-    elif _RETENTION.search(request.body, *request.members.get("prompt_cache_retention", NOWHERE)):
-        prices = replace(prices, ttl_seconds=max(DAY, prices.ttl_seconds))
+    elif prices.ttl_seconds:
+        asked = _RETENTION.search(request.body, *request.members.get("prompt_cache_retention", NOWHERE))
+        seen = known.lifetime(session.tenant, request.dialect, request.model)
+        prices = replace(prices, ttl_seconds=max(prices.ttl_seconds, seen, DAY if asked else 0.0))
     if models.fixed is None:
         served = cache.serves(marked=marks and request.dialect == MARKED) or table.evidence.held > 0
         if not served:  # looked for only here, as it takes a while in a long body
@@ -67,7 +71,7 @@ def terms_of(
     elif prices.read < 1.0:  # a list that the user gave; a cache that outlived it is a fact
         prices = replace(prices, ttl_seconds=max(prices.ttl_seconds, table.evidence.held))
     by_marks = by_marks and prices.read < prices.write
-    return Terms(prices, window, reserve, model.binds_thinking, cache.minimum, known, harness, grace, by_marks)
+    return Terms(prices, window, reserve, model.binds_thinking, cache.minimum, known, session.harness, grace, by_marks)
 
 
 def marked_prices(prices: Prices, table: Table) -> Prices:

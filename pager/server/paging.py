@@ -250,7 +250,7 @@ class Pager:
     def _terms(self, request: Request, table: Table, session: Session) -> Terms:
         known, window = self.experience(session.learned), self._windows.get(request.model)
         return terms_of(
-            request, table, self._models, known, session.harness, marks=self._marks, window=window, grace=self._grace
+            request, table, self._models, known, session, marks=self._marks, window=window, grace=self._grace
         )
 
     def experience(self, version: str) -> Experience:

@@ -15,7 +15,7 @@ from instrumentation.learning import OWNERS, QUOTED, USES, Lesson, keep, learn, 
 from pager.dialects import load
 from pager.events import BranchOpened, CallReceived, Learned, LegFinished, SessionOpened, ToolCalled, ToolsDecided
 from pager.experience import LOG, SHIPPED, Experience, Harness, Seen, Use, decode, expected, family_of_harness, newest
-from pager.model import Answer
+from pager.model import Answer, Usage
 from pager.page import tokens_of
 from pager.server.journal import Incoming, Journal, Outcome
 from pager.splice import Leg, Part
@@ -78,18 +78,19 @@ class Log:
         self.store = store or open_store("memory", Path())
 
     def played(self, *histories, key="one", harness="claude-cli/2.1.0 (external)", at=BEGUN, **more):
-        """Log a session: one call for each history, a second apart."""
+        """Log a session: one call for each history, ``apart`` seconds from each other, each with this ``usage``."""
         asyncio.run(self._play(histories, {"x-session-id": key, "user-agent": harness}, at, more))
         return self
 
     async def _play(self, histories, headers, at, more):
+        apart, usage = more.pop("apart", 1), more.pop("usage", None)
         journal = Journal(self.store, load, 100)
         for number, history in enumerate(histories):
             extra = {"tools": TOOLS} if not isinstance(history, dict) else {}
             body = {"model": "m", "messages": history, **extra} if extra else history
             request = CHAT.parse(json.dumps({**body, **more}).encode())
-            entry = await journal.receive(Incoming(CHAT, request, "local", headers, CHAT.path, "", at + number))
-            answer = Answer(text="Yes.")
+            entry = await journal.receive(Incoming(CHAT, request, "local", headers, CHAT.path, "", at + number * apart))
+            answer = Answer(text="Yes.", usage=usage)
             journal.answered(entry, answer)
             journal.answer(entry, answer, Outcome(200, b"{}", 1.0, 2.0, at + number), 0)
         await journal.drain()
@@ -338,6 +339,13 @@ def test_the_order_of_sessions_does_not_matter():
     for key, histories in reversed(sessions.items()):
         backward.played(*histories, key=key)
     assert forward.learned().experience.version == backward.learned().experience.version
+
+
+@pytest.mark.parametrize(("cached", "lifetimes"), [(9_900, {"local chat m": 420.0}), (0, {})])
+def test_a_pause_that_a_cached_prompt_outlived_teaches_its_lifetime(cached, lifetimes):
+    usage = Usage(10_000, cached, tells_cached=True)
+    log = Log().played(*growing([user("x" * 40_000)], *idle(2)), apart=420, usage=usage)
+    assert log.learned().experience.lifetimes == lifetimes
 
 
 def test_only_the_tools_with_most_pages_are_kept():

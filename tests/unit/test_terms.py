@@ -6,7 +6,8 @@ import pytest
 
 from pager.dialects import load
 from pager.events import Tokens
-from pager.experience import SHIPPED
+from pager.experience import SHIPPED, Experience, cache_of
+from pager.lineage import Session
 from pager.models import Table as Models
 from pager.models import named_prices
 from pager.planner import is_warm
@@ -23,7 +24,8 @@ OPUS = "claude-opus-5"
 class Branch:
     """A branch whose client marks its system prompt and the end of its history, or what else it is given."""
 
-    def __init__(self, name="messages", model=OPUS, models=None):
+    def __init__(self, name="messages", model=OPUS, models=None, known=SHIPPED):
+        self.known = known
         self.dialect, self.model, self.models = load(name), model, models or Models.load()
         self.table = Tables(load, {}.get).make(name)
 
@@ -50,7 +52,8 @@ class Branch:
 
     @property
     def terms(self):
-        return terms_of(self.request, self.table, self.models, SHIPPED, "", marks=True)
+        session = Session("s", "ours")
+        return terms_of(self.request, self.table, self.models, self.known, session, marks=True)
 
     @property
     def lifetime(self):
@@ -96,6 +99,15 @@ def test_openai_keeps_a_prompt_for_a_day_if_it_is_asked_to():
     assert Branch("chat", "gpt-5").take(body, 0.0).terms.prices.ttl_seconds < 86_400
     kept = Branch("chat", "gpt-5").take({**body, "prompt_cache_retention": "24h"}, 0.0)
     assert kept.terms.prices.ttl_seconds == 86_400
+
+
+def test_where_nobody_names_a_lifetime_one_that_the_tenants_caches_outlived_is_believed():
+    body = {"model": "gpt-5", "messages": [{"role": "user", "content": "x" * 9_000}]}
+    for tenant, lifetime in (("ours", 1_500.0), ("theirs", 600.0)):
+        known = Experience(lifetimes={cache_of(tenant, "chat", "gpt-5"): 1_500.0})
+        assert Branch("chat", "gpt-5", known=known).take(body, 0.0).terms.prices.ttl_seconds == lifetime
+    known = Experience(lifetimes={cache_of("ours", "messages", OPUS): 1_500.0})
+    assert Branch(known=known).send(FIVE, FIVE).lifetime == (300.0, 1.25), "the client's own mark says it"
 
 
 def test_only_a_wire_format_with_marks_is_priced_by_them():
