@@ -51,6 +51,7 @@ test-recorded: $(STAMP)  ## recorded requests of real clients, from CTXPAGER_REC
 bench: $(STAMP)  ## the figures the README quotes
 	@$(BIN)/python -m benchmarks.overhead
 	@$(BIN)/python -m benchmarks.policies $(if $(CTXPAGER_RECORDINGS),--write)
+	$(if $(CTXPAGER_RECORDINGS),@$(BIN)/python -m benchmarks.lifetimes --write)
 	$(if $(CTXPAGER_RECORDINGS),@$(BIN)/python -m benchmarks.schemas)
 
 # Compiled for any recent processor of its kind: what a machine says it has is not always what it may use. That is also

@@ -17,9 +17,9 @@ COMMAND = "CTXPAGER_RECORDINGS=DIR python -m benchmarks.policies --write"
 IMAGES = "docs/images"
 _DRAWN_APART = {OPTIMUM, *ORACLES}
 _LEGEND = f"""\
-The rows from `{KNOWING}` on know the future: `{KNOWING}` is `{OURS}` with the truth in place of its estimates,
-`{OPTIMUM}` the cheapest schedule that was found, and below `{BOUND}` there can be none
-([docs/optimum.md](docs/optimum.md)).
+The provider is taken to find any prefix again for as long as the price list says (`--caching prefix`). The rows from
+`{KNOWING}` on know the future: `{KNOWING}` is `{OURS}` with the truth in place of its estimates, `{OPTIMUM}` the
+cheapest schedule that was found, and below `{BOUND}` there can be none ([optimum.md](optimum.md)).
 """
 _LEFT_OUT = {BELADY, BOUND, IDEAL}
 """Oracles that are in the tables only, so that lines can be told from each other."""
@@ -37,23 +37,8 @@ def section(figures: Figures) -> str:
 
 def for_docs(every: Sequence[Figures], prices: str) -> str:
     """All sets."""
-    head = f"Made by `{COMMAND}`, with `--prices {prices}`.\n"
+    head = f"Made by `{COMMAND}`, with `--prices {prices}`.\n\n{_LEGEND}"
     return "\n".join([head, *(f"### {one.name}\n\n{section(one)}" for one in every), *_images("images")])
-
-
-def for_readme(largest: Figures, prices: str) -> str:
-    """The largest set."""
-    return "\n".join(
-        [f"{told(largest.comparison)}\n", table(largest.rows), _LEGEND, *_images(IMAGES), _made(largest.name, prices)]
-    )
-
-
-def _made(name: str, prices: str) -> str:
-    return (
-        f"Recorded sessions of the set `{name}`, played again under `{prices}` prices with every page-in charged, by\n"
-        f"`{COMMAND}`, a part of `make bench`;\n"
-        "[docs/benchmarks.md](docs/benchmarks.md#policies) has more sets and says how it is measured.\n"
-    )
 
 
 def _images(folder: str) -> list[str]:

@@ -44,7 +44,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sessions", type=int, default=0, metavar="N", help="at most so many of a set, evenly spread")
     parser.add_argument("--prices", default="anthropic", help="as for ctxpager replay (default: anthropic)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file, too")
-    parser.add_argument("--write", action="store_true", help="bring the README, the docs and their pictures up to date")
+    parser.add_argument("--write", action="store_true", help="bring the docs and their pictures up to date")
     options = parser.parse_args(arguments)
     if options.write and not options.recordings:
         parser.error(f"--write needs --recordings or {RECORDINGS}: the docs quote no sessions of our own making")
@@ -88,9 +88,9 @@ def _keep(
     if options.json:
         telling.write_json(options.json, telling.as_values(every, graces))
     if options.write:
-        readme, docs = telling.for_readme(largest, options.prices), telling.for_docs(every, options.prices)
+        docs = telling.for_docs(every, options.prices)
         pictures = {"cost.svg": telling.cost_picture(largest), "grace.svg": telling.grace_picture(largest.name, graces)}
-        telling.write(root, {"README.md": readme, "docs/benchmarks.md": docs}, pictures)
+        telling.write(root, {"docs/benchmarks.md": docs}, pictures)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import policies
+from benchmarks import lifetimes, policies
 from benchmarks._generated import session, write_sessions
 from benchmarks._plots import Axis, Line, plot, thinned, ticks
 from benchmarks._policies_played import GRACES, Figures, Graces, spread
@@ -226,28 +226,40 @@ def recorded(tmp_path):
             lines = map(json.dumps, session(f"{name} {number}", seed + number))
             (folder / f"{number}.jsonl").write_text("\n".join(lines))
     (tmp_path / "docs").mkdir()
-    for name in ("README.md", "docs/benchmarks.md"):
-        (tmp_path / name).write_text(MARKED)
+    (tmp_path / "docs/benchmarks.md").write_text(MARKED)
     return tmp_path
 
 
-def test_all_sets_are_told_and_written_with_the_largest_in_the_readme(recorded, capsys):
+def test_a_table_by_lifetime_is_written_into_the_readme(recorded, capsys):
+    readme = recorded / "README.md"
+    readme.write_text("# Title\n<!-- lifetimes -->\nold\n<!-- /lifetimes -->\nThe rest.\n")
+    arguments = ["--recordings", str(recorded), "--set", "large", "--jobs", "1", "--write"]
+    assert lifetimes.main(arguments, recorded) == 0
+    text = readme.read_text()
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ") and "`--prices" in line]
+    assert [(row[0], row[-1].split()[1]) for row in rows] == [
+        *(("| 5 minutes, by marks", name) for name in ("anthropic", "claude-5.5", "claude-fable-5.1")),
+        *(("| 1 hour, by marks", name) for name in ("anthropic", "claude-5.5", "claude-fable-5.1")),
+        ("| 30 minutes, any prefix", "gpt-5.6"),
+    ]
+    assert all(row[2].endswith(" %") and row[4].endswith(" of 2") for row in rows)
+    assert text.endswith("<!-- /lifetimes -->\nThe rest.\n")
+    assert "\nold\n" not in text
+    assert capsys.readouterr().out in text + "\n"
+
+
+def test_all_sets_are_told_and_written(recorded, capsys):
     arguments = ["--recordings", str(recorded), "--jobs", "1", "--write", "--json", str(recorded / "figures.json")]
     assert policies.main(arguments, recorded) == 0
     told = capsys.readouterr().out
     assert [name in told for name in ("small: 1 sessions", "large: 2 sessions", "own making")] == [True, True, False]
-    readme, docs = ((recorded / name).read_text() for name in ("README.md", "docs/benchmarks.md"))
-    assert readme.startswith("# Title\n")
-    assert readme.endswith("\nThe rest.\n")
-    assert [name in readme for name in ("`large`", "`small`", "docs/images/cost.svg", "\nold\n")] == [
-        True,
-        False,
-        True,
-        False,
-    ]
+    docs = (recorded / "docs/benchmarks.md").read_text()
+    assert docs.startswith("# Title\n")
+    assert docs.endswith("\nThe rest.\n")
+    assert "\nold\n" not in docs
     assert docs.index("### large") < docs.index("### small") < docs.index("(images/grace.svg)")
     for name in (*policy_names(), "knowing", "foresight", "optimum", "bound"):
-        assert f"| {name} " in readme
+        assert f"| {name} " in docs
     for picture in ("cost.svg", "grace.svg"):
         ET.parse(recorded / "docs" / "images" / picture)
     values = json.loads((recorded / "figures.json").read_text())
