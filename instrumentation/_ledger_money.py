@@ -218,13 +218,16 @@ def _cached_before(billed: Billed, usage: Tokens, told: Tokens | None, scale: fl
     """The tokens of the client's own prompt that the cache would have held.
 
     What was found of the prompt that went out says how much of its shared beginning was still there, and as much would
-    have been there of the client's. Only where that prompt was cut, or shares nothing with an earlier one, can its
-    counts not show that the cache had died; there the longer of both is believed.
+    have been there of the client's. A cache that holds finds whole blocks of tokens: what it misses at the end is as
+    many tokens of either prompt, and no share of them. Only where that prompt was cut, or shares nothing with an
+    earlier one, can its counts not show that the cache had died; there the longer of both is believed.
     """
     if told is not None and told.cached_if_told is None:  # a provider that says nothing of a cache
         return 0
     expected = scale * billed.sent.tokens
     alive = min(1.0, usage.cached / expected) if expected else 0.0
+    if alive >= HELD and not billed.sent.cut:
+        return round(scale * billed.client.tokens + usage.cached - expected)
     if billed.sent.cut or not expected:
         alive = max(alive, billed.alive)
     return round(alive * scale * billed.client.tokens + max(0.0, usage.cached - expected))

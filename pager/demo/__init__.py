@@ -117,8 +117,8 @@ async def _play(root: str, clock: Clock, headers: Mapping[str, str], narrator: N
 def _sum_up(outcome: Outcome, console: Console) -> None:
     """The three lines that count."""
     without, paged = outcome.without, outcome.paged
-    saved = without.dollars - paged.dollars
-    share = saved / without.dollars if without.dollars else 0.0
+    saved = round(without.dollars, 2) - round(paged.dollars, 2)  # of the amounts as they are shown
+    share = 1 - paged.dollars / without.dollars if without.dollars else 0.0
     console.print()
     for name, cost, words in (
         ("without ctxpager", without, ""),

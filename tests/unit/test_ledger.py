@@ -334,6 +334,18 @@ def test_a_miss_that_no_bill_foresaw_would_have_been_one_without_paging_too():
     assert last.cached_before < 0.1 * last.client.total
 
 
+def test_a_block_that_a_living_cache_misses_is_as_many_tokens_without_paging():
+    last = []
+    for missed in (0, 30):
+        store = Store()
+        counts = [(1_059, 0), (1_088, 1_059), (412, 0), (430, 400 - missed)]
+        calls = zip(grown(len(counts)), counts, strict=True)
+        play(store, [one._replace(usage=Usage(*count, 0, 1)) for one, count in calls])
+        last.append(told(store).calls[-1])
+    assert last[1].sent.stubs > 0
+    assert last[1].cached_before == last[0].cached_before - 30
+
+
 # ---------------------------------------------------------------- how long a cache lives
 
 MINUTES, HOURS, UNSAID = (1, 0), (0, 1), (0, 0)
