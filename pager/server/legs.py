@@ -99,6 +99,7 @@ class Legs:
         self._retries = Retries(wiring.limits, wiring.draw)
         self._tries = 0
         self._spoken = False
+        self._given_up = False
         self.near_limit = False
         self.rounds = 0
         self.hidden: set[str] = set()
@@ -213,7 +214,7 @@ class Legs:
     async def _again(self, setback: Setback) -> bool:
         """Wait until a hidden leg that failed may be sent once more; False if it may not be."""
         splice = self._splice
-        if not self.rounds or splice is None or (self._client.started and not splice.silent):
+        if not self.rounds or splice is None or self._given_up or (self._client.started and not splice.silent):
             return False
         self._tries += 1
         wait = self._retries.delay(setback, perf_counter())
@@ -255,13 +256,18 @@ class Legs:
                 if await self._shorten(opening.found):
                     self._go_on(splice)
                     return Came.AGAIN
-                await self._client.send(splice.feed(opening.release()))
+                await self._give_up(splice, opening)
             if opening.setback is not None:
                 if await self._again(opening.setback):
                     return Came.AGAIN
-                await self._client.send(splice.feed(opening.release()))
+                await self._give_up(splice, opening)
         await self._client.send(splice.feed(opening.release()))
         return Came.AGAIN if await self._broke_off(exchange, splice) else Came.LEG
+
+    async def _give_up(self, splice: Splice, opening: Opening) -> None:
+        """Show the client the error in a stream; whatever else comes of it, the answer is over then."""
+        self._given_up = True
+        await self._client.send(splice.feed(opening.release()))
 
     async def _broke_off(self, exchange: Exchange, splice: Splice) -> bool:
         """Whether a hidden leg ended without an end, and is sent again."""

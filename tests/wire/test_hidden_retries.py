@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from pager.events import AttemptFailed, LegFailed
-from pager.scripted import Drop, Fail, PageIn, Say, Stumble
+from pager.scripted import Drop, Fail, PageIn, Reply, Say, Stumble
 
 DONE = Say("All parts are fine. ☔")
 SOON = {"retry-after-ms": "1"}
@@ -167,6 +167,23 @@ def test_an_error_that_does_not_pass_is_not_tried_again(stage, wire, stream, out
     agent = stage.agent(wire, stream=stream).opened()
     outcome(agent.ask)
     assert len(agent.legs[-1]) == 2
+
+
+REFUSED = {
+    "chat": b'data: {"error":{"message":"not so","type":"invalid_request_error","code":"bad"}}\n\n',
+    "messages": b'event: error\ndata: {"type":"error","error":{"type":"invalid_request_error","message":"not so"}}\n\n',
+    "responses": b'event: error\ndata: {"type":"error","code":"invalid_prompt","message":"not so","param":null}\n\n',
+}
+
+
+def test_a_hidden_stream_that_is_refused_for_good_is_not_sent_again_once_the_client_knows(stage, wire):
+    stage.play(PageIn(Reply(200, REFUSED[wire], {"content-type": "text/event-stream"}), text="Let me see. "), DONE)
+    agent = stage.agent(wire).opened()
+    got, _ = posted(agent)
+    assert got.count(b"not so") == 1
+    assert b"fine" not in got
+    assert len(stage.received) == 4 + 2
+    assert [event.wait for event in stage.log(agent, LegFailed, count=1)] == [None]
 
 
 def test_a_client_that_leaves_while_a_leg_waits_ends_the_call(stage, wire):
