@@ -253,9 +253,14 @@ class Journal:
         return Draft(entry, past, blobs, marks, opened=found is None)
 
     async def aside(self, entry: Entry, work: Callable[[], _T]) -> _T:
-        """Do what is heavy in a thread, while all sessions but this go on; what is half done is not kept."""
+        """Do what is heavy in a thread, while all sessions but this go on; what is half done is not kept.
+
+        What else is to be done in this session waits until that is over.
+        """
         session = entry.session.id
-        if not _is_heavy(entry.incoming.request) or session in self._aside:
+        while session in self._aside:
+            await self._aside[session].wait()
+        if not _is_heavy(entry.incoming.request):
             return work()
         done = self._aside[session] = asyncio.Event()
         try:

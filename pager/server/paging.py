@@ -198,7 +198,8 @@ class Pager:
 
     def tool(self, session: Session, handle: str) -> str:
         """The tool that this is the handle of, in whatever branch it was sent short; empty if it is that of a page."""
-        return next((table.schemas[handle].name for table in session.tables.values() if handle in table.schemas), "")
+        tables = list(session.tables.values())  # a copy: a branch may be opened aside
+        return next((table.schemas[handle].name for table in tables if handle in table.schemas), "")
 
     def _decide(self, paged: Paged, session: Session, where: tuple[int, int, int]) -> tuple[int, ...]:
         """Decide on tools and pages; the prefixes that cache marks of ours should end."""

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import threading
 from pathlib import Path
+
+import pytest
 
 from pager import dialects
 from pager.arms import Arms, Rule
@@ -91,3 +94,26 @@ def test_a_heavy_call_that_is_given_up_leaves_its_session_to_the_next():
 
     placement = asyncio.run(play())
     assert (placement.call, placement.attempt) == (1, 1)
+
+
+@pytest.mark.parametrize("turns", [1, HEAVY_MESSAGES])
+def test_a_rescue_waits_for_what_is_done_aside_in_its_session(turns):
+    order, go_on = [], threading.Event()
+
+    def heavy():
+        go_on.wait(20)
+        order.append("heavy")
+
+    async def play():
+        proxy = Proxy()
+        entry = await proxy.receive(HEAVY, "heavy")
+        other = await proxy.receive(history(turns), "heavy")
+        first = asyncio.create_task(proxy.journal.aside(entry, heavy))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(proxy.journal.aside(other, lambda: order.append("rescue")))
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(first, second)
+
+    asyncio.run(play())
+    assert order == ["heavy", "rescue"]
