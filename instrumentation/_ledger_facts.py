@@ -21,8 +21,6 @@ from pager.sessions import IN_FULL
 from pager.store import Stored
 
 RESCUE = "rescue"
-WENT_IN_FULL = IN_FULL | {"page_table"}
-"""Why a call went out as the client had sent it."""
 
 
 @dataclass(slots=True)
@@ -73,7 +71,7 @@ def facts(log: Iterable[Stored]) -> Facts:
                 told = latest[call.branch, call.call] = Told(call, row.at)
                 found.told[Where(call.branch, call.call, call.attempt)] = told
             case Bypassed(reason=reason, branch=branch, call=number) if (branch, number) in latest:
-                latest[branch, number].full |= reason in WENT_IN_FULL
+                latest[branch, number].full |= reason in IN_FULL
             case AttemptFailed():
                 found.failed += 1
             case event:

@@ -48,7 +48,7 @@ NormsOf = Callable[[str, Sequence[bytes]], list[bytes]]
 REFUSED = "refused"
 """Why paging stops in a branch: the provider took a request only as the client had sent it."""
 
-IN_FULL = frozenset({REFUSED, "refused_both", "asked", "cannot_carry", "failed", "kept_asking"})
+IN_FULL = frozenset({REFUSED, "refused_both", "asked", "cannot_carry", "failed", "kept_asking", "page_table"})
 """Why a call goes out as the client sent it, though its branch is paged."""
 
 

@@ -10,12 +10,18 @@ import pytest
 
 from instrumentation.check import check
 from instrumentation.prompts import sent
-from pager import dialects
+from pager import dialects, sessions
+from pager.arms import Arms, Rule
 from pager.errors import StoreError
 from pager.events import AnswerFinished, AttemptFailed, BranchOpened, Bypassed, CallReceived, SessionOpened, ToolCalled
 from pager.model import Answer, ToolUse, Usage
+from pager.models import in_force
+from pager.plugins import load_policy
+from pager.server.driver import FailOpen
 from pager.server.journal import Incoming, Journal, Outcome
+from pager.server.paging import Pager
 from pager.stores import open_store
+from pager.tables import Tables
 
 CHAT = dialects.load("chat")
 OK = {"role": "assistant", "content": "ok"}
@@ -499,3 +505,36 @@ def test_what_becomes_of_a_call_whose_log_was_deleted_is_not_written_to_another(
     assert [type(row.event) for row in store.events()] == [SessionOpened, BranchOpened, CallReceived]
     assert check(store, repair=False).problems == ()
     store.close()
+
+
+class Broken:
+    """A policy that fails."""
+
+    def choose(self, _):
+        raise RuntimeError("no idea")
+
+
+def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when_its_session_is_read_again():
+    store, answer = open_store("memory", Path()), "a line that the tool has found\n" * 100
+
+    def received(turns, policy):
+        pager = Pager(Arms(Rule("policy", policy)), in_force("", {}), dialects.load, marks=False)
+        journal = Journal(store, dialects.load, 10, pager, FailOpen())
+        made = [message for number in range(turns) for message in (calls(f"c{number}"), result(f"c{number}", answer))]
+        tools = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}]
+        body = json.dumps({"model": "gpt-4o", "messages": [user("go"), *made], "tools": tools}).encode()
+        incoming = Incoming(CHAT, CHAT.parse(body), "local", {"x-session-id": "s"}, "/", "", 1.0)
+        return asyncio.run(journal.receive(incoming))
+
+    for turns in (1, 2):
+        received(turns, load_policy("keep_all", {}))
+    session = received(3, Broken()).session
+    log, read = list(store.events(session.id)), Tables(dialects.load, store.blob)
+    assert log[-1].event.reason == "page_table"
+
+    def norms(_, digests):
+        return [CHAT.decode(read.item(digest)).norm for digest in digests]
+
+    again = sessions.fold(session.id, log, norms)
+    sessions.fold_tables(again, log, norms, read)
+    assert again.tables[0].evidence.apart
