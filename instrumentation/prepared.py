@@ -148,9 +148,8 @@ class Prepared:
         return found
 
     def prices(self, call: Call, models: Models) -> Prices:
-        """The prices at a call, under the lifetime that its client's marks have; without marks, the documented one."""
-        lifetime = self.lifetime(call) if self.by_marks(call, models) else self.cache.lifetime
-        return lasting(models.prices(call.step.model), lifetime)
+        """The prices at a call, under the lifetime that its client has."""
+        return lasting(models.prices(call.step.model), self.lifetime(call))
 
     def client_marks(self, call: Call) -> Marks:
         """The marks of a client that marks what stands before its messages, and their end."""

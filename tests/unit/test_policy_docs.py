@@ -98,4 +98,4 @@ def test_the_sizes_that_users_are_told_are_those_in_force():
 def test_the_times_that_users_are_told_are_those_in_force():
     assert f"came with the last {NUMBERS[GRACE]} calls stays (`paging.grace`)" in PAGING
     assert f"a failed tool's result for {NUMBERS[ERROR_CALLS]}" in PAGING
-    assert f"what the model has asked for stays for about {NUMBERS[PIN_HALF_LIFE]} calls" in PAGING
+    assert f"what the model has asked for stays for {NUMBERS[PIN_HALF_LIFE]} calls and more" in PAGING

@@ -171,10 +171,9 @@ def test_a_recorded_call_has_the_lifetime_that_was_granted_and_the_next_one_keep
     long, short = Tokens(9_000, 0, 9_000, written_1h=9_000), Tokens(9_000, 0, 9_000, written_5m=9_000)
     steps = session("a", "b", "c", "d").steps
     steps = [step._replace(usage=usage) for step, usage in zip(steps, (None, long, None, short), strict=True)]
-    for marks, prices in ((True, [1.25, 2.0, 2.0, 1.25]), (False, [1.25] * 4)):
-        prepared = Prepared(Recording("s", "chat", steps), load("chat"), cache=Caching(marks))
-        assert [prepared.lifetime(call) for call in prepared.calls] == [0.0, 3_600.0, 3_600.0, 300.0]
-        assert [prepared.prices(call, MODELS).write for call in prepared.calls] == prices
+    prepared = Prepared(Recording("s", "chat", steps), load("chat"))
+    assert [prepared.lifetime(call) for call in prepared.calls] == [0.0, 3_600.0, 3_600.0, 300.0]
+    assert [prepared.prices(call, MODELS).write for call in prepared.calls] == [1.25, 2.0, 2.0, 1.25]
 
 
 def test_a_prompt_is_what_stands_outside_and_each_item():
