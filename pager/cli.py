@@ -32,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options, rest = parser.parse_known_args(argv)
     if rest and options.run is not _demo:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        command = f"{parser.prog} {options.command}"
+        parser.exit(2, f"{command}: unrecognized arguments: {' '.join(rest)}; see {command} --help\n")
     options.rest = rest
     try:
         status: int = options.run(options)
@@ -45,30 +46,47 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="ctxpager", description="A paging proxy in front of a model API.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name, run, words in (
         ("serve", _serve, "run the proxy"),
         ("config", _config, "print the settings in force and where each came from"),
         ("check", _check, "verify the session log; --repair mends what can be mended"),
         ("learn", _learn, "work out what the log's sessions teach, for those that begin after it"),
     ):
-        command = commands.add_parser(name, help=words, description=words)
+        command = commands.add_parser(name, help=words, description=words, usage=_usage(name))
         _add_settings(command)
         command.set_defaults(run=run)
         if name == "check":
             command.add_argument("--repair", action="store_true", help="mend what can be mended")
         elif name == "learn":
             command.add_argument("--dry-run", action="store_true", help="only say it, and log nothing")
-    _add_analyze(commands.add_parser("analyze", help=ANALYZE, description=ANALYZE))
-    _add_replay(commands.add_parser("replay", help=REPLAY, description=REPLAY))
-    _add_explain(commands.add_parser("explain", help=EXPLAIN, description=EXPLAIN))
-    _add_experiment(commands.add_parser("experiment", help=EXPERIMENT, description=EXPERIMENT))
-    _add_tools(commands.add_parser("tools", help=TOOLS, description=TOOLS))
-    _add_report(commands.add_parser("report", help=REPORT, description=REPORT))
+    _add_analyze(
+        commands.add_parser("analyze", help=ANALYZE, description=ANALYZE, usage=_usage("analyze", "[PATH ...]"))
+    )
+    _add_replay(
+        commands.add_parser(
+            "replay", help=REPLAY, description=REPLAY, usage=_usage("replay", "SESSION|FILE|FOLDER ...")
+        )
+    )
+    _add_explain(
+        commands.add_parser(
+            "explain", help=EXPLAIN, description=EXPLAIN, usage=_usage("explain", "SESSION [BRANCH:]CALL[#ATTEMPT]")
+        )
+    )
+    _add_experiment(
+        commands.add_parser("experiment", help=EXPERIMENT, description=EXPERIMENT, usage=_usage("experiment"))
+    )
+    _add_tools(commands.add_parser("tools", help=TOOLS, description=TOOLS, usage=_usage("tools", "[SESSION ...]")))
+    _add_report(commands.add_parser("report", help=REPORT, description=REPORT, usage=_usage("report", "[SESSION]")))
     trust_command.add(commands.add_parser("trust", help=trust_command.WORDS, description=trust_command.WORDS))
     demo = commands.add_parser("demo", help="play a sample session through the proxy", add_help=False)
     demo.set_defaults(run=_demo)
     return parser
+
+
+def _usage(command: str, *places: str) -> str:
+    """How a command is called, without the settings that it also takes."""
+    return " ".join(["ctxpager", command, "[OPTION ...]", *places])
 
 
 def _add_analyze(command: argparse.ArgumentParser) -> None:
@@ -143,6 +161,7 @@ def _add_report(command: argparse.ArgumentParser) -> None:
     by = ("session", "day", "model", "harness", "branch", "call")
     command.add_argument("--by", choices=by, default="", help="what to sum calls up by")
     command.add_argument("--format", choices=("text", "json", "csv", "html"), default="text", help="how to write it")
+    command.add_argument("--json", dest="format", action="store_const", const="json", help="short for --format json")
     command.add_argument("--with-content", action="store_true", help="with the text of pages, in json and html")
     command.add_argument("-o", "--output", metavar="FILE", help="write it to a file")
     command.set_defaults(run=_report)
@@ -166,15 +185,19 @@ class _Version(argparse.Action):
 
 
 def _add_settings(command: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
-    command.add_argument("--config", metavar="FILE", help="the settings file to read")
+    """Let a command take all settings as flags, which its help shows below what is its own."""
+    settings = command.add_argument_group(
+        "settings", "Most commands take them; `ctxpager config` shows those in force."
+    )
+    settings.add_argument("--config", metavar="FILE", help="the settings file to read")
     for key in KEYS:
         if key.name in leave_out:
             continue
         words = key.description.split(". ")[0].replace("%", "%%")
         if key.is_switch:
-            command.add_argument(key.flag, dest=key.name, action=argparse.BooleanOptionalAction, help=words)
+            settings.add_argument(key.flag, dest=key.name, action=argparse.BooleanOptionalAction, help=words)
         else:
-            command.add_argument(key.flag, dest=key.name, metavar="VALUE", help=words)
+            settings.add_argument(key.flag, dest=key.name, metavar="VALUE", help=words)
 
 
 def _positive(text: str) -> int:

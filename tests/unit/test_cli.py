@@ -1,6 +1,7 @@
 """The command line."""
 
 import json
+import re
 import socket
 
 import pytest
@@ -123,6 +124,28 @@ def test_help_names_every_command(capsys):
     assert all(command in told for command in ("serve", "config", "check", "demo"))
 
 
+@pytest.mark.parametrize(
+    ("command", "own"),
+    [
+        ("analyze", "--policies"),
+        ("check", "--repair"),
+        ("explain", "--tools"),
+        ("learn", "--dry-run"),
+        ("replay", "--set"),
+        ("report", "--by"),
+    ],
+)
+def test_the_help_of_a_command_shows_its_own_options_before_the_settings(capsys, command, own):
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    told = capsys.readouterr().out
+    usage, options, settings = re.fullmatch(r"(usage: .*?)\n\n(.*)\nsettings:\n(.*)", told, re.DOTALL).groups()
+    assert usage.startswith(f"usage: ctxpager {command} [OPTION ...]")
+    assert f"  {own}" in options
+    assert "--port" in settings
+    assert "--port" not in usage + options
+
+
 def test_the_version_is_the_distributions(capsys):
     with pytest.raises(SystemExit):
         cli.main(["--version"])
@@ -140,4 +163,5 @@ def test_what_no_command_knows_is_refused(capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(["config", "--data-dire", "x"])
     assert ended.value.code == 2
-    assert "unrecognized arguments: --data-dire x" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told == "ctxpager config: unrecognized arguments: --data-dire x; see ctxpager config --help\n"

@@ -161,3 +161,11 @@ def test_a_wrong_session_and_a_log_without_any_are_told(log, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert cli.main(["report", "--data-dir", str(tmp_path / "empty")]) == 2
     assert "there is no answered call to report on" in capsys.readouterr().err
+
+
+def test_json_can_be_asked_for_as_with_the_other_commands(tmp_path, capsys, log):
+    log()
+    assert run(tmp_path, "--format", "json") == 0
+    told = capsys.readouterr().out
+    assert run(tmp_path, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(told)

@@ -155,7 +155,7 @@ def test_an_address_that_is_not_here_is_one_line(tmp_path):
 def test_a_wrong_flag_is_one_line(tmp_path):
     done = serve("--prot", 1)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "ctxpager: unrecognized arguments: --prot 1; see ctxpager --help\n"
+    assert done.stderr == "ctxpager serve: unrecognized arguments: --prot 1; see ctxpager serve --help\n"
 
 
 def test_a_second_proxy_on_the_same_folder_is_said_in_one_line(start_proxy, scripted, running):
