@@ -8,7 +8,7 @@ from pager.errors import ConfigError
 from pager.events import CallReceived, SessionOpened
 from pager.store import Store, Stored
 
-__all__ = ["Where", "find_call", "matching", "meant"]
+__all__ = ["Where", "find_call", "meant", "named"]
 
 EVERY = 1_000_000
 """More sessions than any log holds."""
@@ -21,7 +21,7 @@ def meant(store: Store, name: str) -> str:
     """The one session whose id is this, or begins with it, or which its client calls so; raises ConfigError."""
     opened = store.recent("SessionOpened", EVERY)
     ids = list(dict.fromkeys(row.session for row in opened))
-    found = matching(name, ids) or _called(name, opened)
+    found = named(name, opened)
     if len(found) == 1:
         return found[0]
     if found:
@@ -31,15 +31,18 @@ def meant(store: Store, name: str) -> str:
     raise ConfigError(f"session {name}: none of {len(ids)} begins like that; the newest are {_listed(opened, ids)}")
 
 
-def matching(name: str, ids: Sequence[str]) -> list[str]:
-    """The sessions that a name means: the one of this id, else all whose ids begin with it."""
-    return [name] if name in ids else [one for one in ids if name and one.startswith(name)]
+def named(name: str, opened: Sequence[Stored]) -> list[str]:
+    """The sessions that a name means: that of this id, else all whose ids begin with it, else all that clients call so.
 
-
-def _called(name: str, opened: Iterable[Stored]) -> list[str]:
-    """The sessions that their clients call so."""
-    named = (row.session for row in opened if isinstance(row.event, SessionOpened) and name and row.event.key == name)
-    return list(dict.fromkeys(named))
+    ``opened`` are the beginnings of sessions in the log.
+    """
+    ids = list(dict.fromkeys(row.session for row in opened))
+    if not name:
+        return []
+    if name in ids:
+        return [name]
+    keyed = (row.session for row in opened if isinstance(row.event, SessionOpened) and row.event.key == name)
+    return [one for one in ids if one.startswith(name)] or list(dict.fromkeys(keyed))
 
 
 def _listed(opened: Iterable[Stored], ids: list[str]) -> str:

@@ -3,32 +3,33 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from instrumentation import ledger, logged, recordings
-from instrumentation.calls import matching
+from instrumentation import ledger, recordings
+from instrumentation.calls import EVERY, named
 from instrumentation.steps import Recording
 from pager.dialects import load as load_dialect
 from pager.errors import ConfigError
 from pager.models import Table as Models
-from pager.store import Store
+from pager.store import Store, Stored
 
 ALL = "all"
 """Names every session of the log."""
 
 
-def find(named: Sequence[str], open_log: Callable[[], Store], models: Models) -> Iterator[Path | Recording]:
-    """Every session named by a path, an id, the beginning of an id, or ``all``; the log is opened if one is in it.
+def find(places: Sequence[str], open_log: Callable[[], Store], models: Models) -> Iterator[Path | Recording]:
+    """Every session named by a path, an id, its beginning, what its client calls it, or ``all``.
 
-    What a paged session of the log would have cost otherwise is worked out under these prices.
+    The log is opened if one is in it. What a paged session of it would have cost otherwise is worked out under
+    these prices.
     """
-    of_log = [name for name in named if not Path(name).exists()]
-    for name in named:
+    of_log = [name for name in places if not Path(name).exists()]
+    for name in places:
         if name not in of_log:
             yield from _files(Path(name))
     if of_log:
         store = open_log()
         try:
-            known = logged.names(store)
-            for session in dict.fromkeys(one for name in of_log for one in _meant(name, known)):
+            opened = store.recent("SessionOpened", EVERY)
+            for session in dict.fromkeys(one for name in of_log for one in _meant(name, opened)):
                 yield from ledger.recordings(store, session, models, load_dialect)
         finally:
             store.close()
@@ -43,11 +44,12 @@ def _files(place: Path) -> list[Path]:
     return found
 
 
-def _meant(name: str, known: Sequence[str]) -> Sequence[str]:
-    """The sessions of the log that a name means."""
+def _meant(name: str, opened: Sequence[Stored]) -> Sequence[str]:
+    """The sessions of the log that a name means, the oldest first; ``opened`` are all beginnings, the newest first."""
+    known = list(dict.fromkeys(row.session for row in reversed(opened)))
     if name == ALL:
         return known
-    found = matching(name, known)
+    found = named(name, opened)
     if len(found) == 1:
         return found
     if found:

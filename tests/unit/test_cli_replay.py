@@ -133,13 +133,14 @@ def test_a_folder_is_played_in_processes(tmp_path, capsys):
     assert "3 sessions, 19 calls" in out
 
 
-def test_a_session_of_the_log_is_named_by_its_id_or_its_beginning(tmp_path, capsys):
+def test_a_session_of_the_log_is_named_by_its_id_its_beginning_or_its_clients_name_for_it(tmp_path, capsys):
     folder = tmp_path / "data"
     first, second = log(folder, 8, "one"), log(folder, 6, "two")
     common = ("--data-dir", folder, "--policy", "fifo_age", "--json")
     assert json.loads(replay(capsys, first, *common)[1])["calls"] == 8
     beginning = next(second[:length] for length in range(3, 20) if not first.startswith(second[:length]))
     assert json.loads(replay(capsys, beginning, *common)[1])["calls"] == 6
+    assert json.loads(replay(capsys, "two", *common)[1])["calls"] == 6
     assert json.loads(replay(capsys, "all", *common)[1])["calls"] == 14
     recorded = record(tmp_path / "one.jsonl.gz", 5)
     assert json.loads(replay(capsys, "all", first, recorded, *common)[1])["calls"] == 19
