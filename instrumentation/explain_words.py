@@ -69,7 +69,7 @@ def _facts(told: Explanation) -> Iterator[tuple[str, str]]:
         f"{ratios} (those in force now); costs here are in token-equivalents, units of one uncached input token",
     )
     yield "to go", f"{told.guess}" if told.to_go is None else f"{told.to_go:,.0f} calls: {told.guess}"
-    yield "so far", f"saved {told.saved:,.0f}, spent {told.spent:,.0f}; {told.colds} calls found the cache cold"
+    yield "so far", f"saved {told.saved:,.0f}, spent {told.spent:,.0f}; calls that found the cache cold: {told.colds}"
     yield "learned", told.learned
     yield from _tools(told)
     yield from _logged(told)
@@ -105,13 +105,13 @@ def _logged(told: Explanation) -> Iterator[tuple[str, str]]:
         yield "logged", "no repack"
     if logged.usage is not None:
         cached = f"{logged.usage.cached:,} of them cached"
-        yield "answered", f"{logged.usage.input:,} tokens of prompt, {cached}; {logged.page_ins} page-ins before"
+        yield "answered", f"{logged.usage.input:,} tokens of prompt, {cached}; page-ins before: {logged.page_ins}"
 
 
 def _repack(event: Repacked) -> str:
     tool = f"; {event.tool} was added to the tools" if event.tool else ""
     what = f"{len(event.pages)} pages went, {event.saved:,} tokens less on each call"
-    return f"repack by {event.cause}: {event.reason}; {what}, price {event.price:,.1f}{tool}"
+    return f"repack by {event.cause}: {event.reason}; {what}, cache rewritten for {event.price:,.0f}{tool}"
 
 
 def _weighing(told: Explanation) -> Iterator[tuple[str, str]]:
@@ -153,7 +153,7 @@ def _sum(told: Explanation) -> str:
     worth = [row.worth for row in gone if row.worth is not None]
     if worth:
         price = sum(event.price for event in told.logged.repacks)
-        parts.append(f"worth {sum(worth):,.0f} at a price of {price:,.0f}")
+        parts.append(f"worth {sum(worth):,.0f}, cache rewritten for {price:,.0f}")
     return ", ".join(parts)
 
 

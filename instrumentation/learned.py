@@ -19,7 +19,10 @@ def told(lesson: Lesson) -> str:
     known = lesson.experience
     lines = [f"could not be read, and is left out: {line}" for line in lesson.unread]
     if not known.version:
-        return "\n".join([*lines, "there is nothing to learn yet: no session rests that says anything"]) + "\n"
+        return (
+            "\n".join([*lines, "there is nothing to learn yet: sessions count once an hour has passed without a call"])
+            + "\n"
+        )
     for name in sorted(known.harnesses):
         lines += [*_harness(known, name, known.harnesses[name]), ""]
     for name in sorted(known.tools):

@@ -76,7 +76,8 @@ def test_a_call_is_explained_page_by_page(session, capsys, tmp_path):
     assert facts["prices"].startswith("read 0.1, write 1.25, output 5 (those in force now)")
     assert facts["logged"].startswith("repack by policy: ")
     assert facts["logged"].endswith("page_in was added to the tools")
-    assert facts["answered"] == "900 tokens of prompt, 700 of them cached; 0 page-ins before"
+    assert "cache rewritten for " in facts["logged"], "the policy's own price has the tool in it, too"
+    assert facts["answered"] == "900 tokens of prompt, 700 of them cached; page-ins before: 0"
     assert "differs" not in facts
     head, row = lines[lines.index("") + 1 : lines.index("") + 3]
     assert head.split() == ["page", "of", "tokens", "age", "idle", "uses", "faults", "state", "verdict"]

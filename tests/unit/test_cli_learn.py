@@ -114,7 +114,7 @@ def test_where_no_session_rests_there_is_nothing_to_learn(tmp_path, capsys):
     log(folder, 6, ago=600.0)
     status, out, _ = learn(capsys, folder)
     assert (status, learned(folder)) == (0, ([], None))
-    assert out == "there is nothing to learn yet: no session rests that says anything\n"
+    assert out == "there is nothing to learn yet: sessions count once an hour has passed without a call\n"
 
 
 def test_a_client_without_a_name_and_one_without_pages_are_told_too(tmp_path, capsys):

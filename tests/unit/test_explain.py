@@ -162,7 +162,7 @@ def test_a_page_that_went_is_told_with_the_numbers_that_decided():
     text = explain_words.as_text(found)
     assert f"repack by policy: {repacked.reason}; {len(gone)} pages went, {repacked.saved:,} tokens less" in text
     worth = sum(row.worth for row in gone)
-    assert f"{len(gone)} ({sum(row.page.tokens for row in gone):,} tokens) went now, worth {worth:,.0f} at" in text
+    assert f"{len(gone)} ({sum(row.page.tokens for row in gone):,} tokens) went now, worth {worth:,.0f}, cache" in text
 
 
 def test_pages_that_had_gone_say_when_and_are_not_weighed():

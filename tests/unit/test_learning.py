@@ -567,4 +567,6 @@ def test_nothing_is_logged_where_nothing_was_learned():
     assert not keep(log.store, log.learned(), LATER)
     assert list(log.store.events()) == []
     assert newest(log.store.events(LOG)) is None
-    assert told(log.learned()) == "there is nothing to learn yet: no session rests that says anything\n"
+    assert (
+        told(log.learned()) == "there is nothing to learn yet: sessions count once an hour has passed without a call\n"
+    )
