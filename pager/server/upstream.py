@@ -1,5 +1,6 @@
 """Sends requests on to the provider, over one pool of kept-alive connections."""
 
+import errno
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -61,6 +62,7 @@ RESOURCES = frozenset(
         "videos",
     }
 )
+_CLOSED = frozenset({errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE})
 _AUTOMATIC = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
@@ -98,9 +100,14 @@ async def _note_reuse(_: aiohttp.ClientSession, context: SimpleNamespace, __: ob
     context.trace_request_ctx.kept = True
 
 
-def _is_begun(error: Exception) -> bool:
-    """Whether the connection was lost in the middle of an answer's head."""
-    return isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)
+def _is_unanswered(error: Exception) -> bool:
+    """Whether the provider closed the connection, and not in the middle of an answer's head.
+
+    One that closes it while our bytes are on their way resets it; a head that a reset cut is not seen.
+    """
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return isinstance(error.message, str)
+    return isinstance(error, ConnectionError) or (isinstance(error, OSError) and error.errno in _CLOSED)
 
 
 def _end_with_connection(response: aiohttp.ClientResponse) -> None:
@@ -199,8 +206,8 @@ class Upstream:
         sent, use = self._headers(headers, dialect), _Use()
         try:
             response = await self._request(self._session, method, url, sent, body, use)
-        except (aiohttp.ServerDisconnectedError, ConnectionError) as error:
-            if not use.kept or _is_begun(error) or not (body is None or isinstance(body, bytes)):
+        except (aiohttp.ClientConnectionError, ConnectionError) as error:
+            if not use.kept or not _is_unanswered(error) or not (body is None or isinstance(body, bytes)):
                 raise
             response = await self._request(self._fresh, method, url, sent, body, _Use())
         _end_with_connection(response)

@@ -1,12 +1,16 @@
 """A provider that writes bytes as a test gives them, right or wrong, and tells its connections apart."""
 
 import socket
+import struct
 import threading
 import time
 from contextlib import closing, suppress
 
 HANG_UP = None
 """Instead of an answer, or at its end: the connection is closed."""
+
+RESET = object()
+"""Instead of an answer: the connection is closed as one is whose last bytes were not read any more."""
 
 PAUSE = object()
 """Between two pieces of an answer: time for the first to be read by itself."""
@@ -52,6 +56,9 @@ class RawProvider:
                 for piece in self.answers.pop(0):
                     if piece is HANG_UP:
                         connection.shutdown(socket.SHUT_RDWR)
+                        return
+                    if piece is RESET:
+                        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                         return
                     if piece is PAUSE:
                         time.sleep(0.3)

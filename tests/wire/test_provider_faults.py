@@ -6,7 +6,7 @@ from contextlib import closing
 from urllib.parse import urlsplit
 
 import pytest
-from rawprovider import HANG_UP, PAUSE, RawProvider
+from rawprovider import HANG_UP, PAUSE, RESET, RawProvider
 
 CHAT, OTHER = "/v1/chat/completions", "/v1/embeddings"
 BODY = json.dumps({"model": "m-1", "messages": [{"role": "user", "content": "How is the weather?"}]}).encode()
@@ -47,14 +47,16 @@ def _asked(connection, method, path):
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses"])
-def test_a_call_on_a_kept_connection_that_is_closed_goes_out_on_a_new_one(through, path):
-    got, requests = through([[OK], [HANG_UP], [OK]], times=2, path=path)
+@pytest.mark.parametrize("end", [HANG_UP, RESET], ids=["closed", "reset"])
+def test_a_call_on_a_kept_connection_that_is_closed_goes_out_on_a_new_one(through, path, end):
+    got, requests = through([[OK], [end], [OK]], times=2, path=path)
     assert got == [(200, FINE)] * 2
     assert requests == [(1, BODY), (1, BODY), (2, BODY)]
 
 
-def test_a_call_is_sent_again_once_at_most(through):
-    got, requests = through([[OK], [HANG_UP], [HANG_UP], [OK]], times=2)
+@pytest.mark.parametrize("end", [HANG_UP, RESET], ids=["closed", "reset"])
+def test_a_call_is_sent_again_once_at_most(through, end):
+    got, requests = through([[OK], [end], [end], [OK]], times=2)
     assert [status for status, _ in got] == [200, 502]
     assert len(requests) == 3
 
