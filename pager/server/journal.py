@@ -64,6 +64,11 @@ def _is_heavy(request: Request) -> bool:
     return len(request.digests) > HEAVY_MESSAGES or len(request.body) > HEAVY_BYTES
 
 
+async def _off_the_loop(request: Request, work: Callable[[], _T]) -> _T:
+    """Do what is to be done of a request, in a thread where it is heavy."""
+    return await asyncio.to_thread(work) if _is_heavy(request) else work()
+
+
 class Journal:
     """The log as the server uses it."""
 
@@ -118,8 +123,9 @@ class Journal:
 
     async def receive(self, incoming: Incoming) -> Entry:
         """Place a call and log it; when this returns, the call is durable."""
-        read = partial(self._seen.read, incoming.dialect, incoming.request)
-        messages, fresh = await asyncio.to_thread(read) if _is_heavy(incoming.request) else read()
+        messages, fresh = await _off_the_loop(
+            incoming.request, partial(self._seen.read, incoming.dialect, incoming.request)
+        )
         key = session_key(incoming.headers, incoming.request.session_hints)
         past = history(incoming.request, messages, key)
         for tries_left in range(TRIES, -1, -1):
@@ -196,21 +202,23 @@ class Journal:
 
     async def peek(self, incoming: Incoming) -> Paged | None:
         """How a request would be paged if it were a call now; nothing is logged, and nothing changes."""
-        messages, _ = self._seen.read(incoming.dialect, incoming.request)
-        key = session_key(incoming.headers, incoming.request.session_hints)
-        past = history(incoming.request, messages, key)
+        request = incoming.request
+        messages, _ = await _off_the_loop(request, partial(self._seen.read, incoming.dialect, request))
+        key = session_key(incoming.headers, request.session_hints)
+        past = history(request, messages, key)
         session = await self._found(incoming.tenant, key, past)
         if session is None and self._pager is not None:  # as the first call of a session would be
             session = sessions.open_session(incoming.tenant, key, past, None)
             session.harness = harness_of(incoming)
             self._pager.settle(session)
-            return self._plan(session, place(session, past), incoming, past)
+            return await _off_the_loop(request, partial(self._plan, session, place(session, past), incoming, past))
         branch = continued(session, past) if session else None
         if session is None or branch is None or branch.number not in session.tables:
             return None
         tables = {branch.number: session.tables[branch.number].copy()}
         copied = replace(session, tables=tables, toolsets=dict(session.toolsets))
-        return self._plan(copied, Placement(branch, branch.call + 1, 1), incoming, past)
+        spot = Placement(branch, branch.call + 1, 1)
+        return await _off_the_loop(request, partial(self._plan, copied, spot, incoming, past))
 
     async def _found(self, tenant: str, key: Key | None, past: History) -> Session | None:
         """The session of a call, once nobody is planning a call of it aside; None where it begins one."""

@@ -32,6 +32,11 @@ def history(turns):
     return [{"role": "user", "content": "go"}, *(message for number in range(turns) for message in turn(number))]
 
 
+def incoming(messages, session):
+    body = json.dumps({"model": "gpt-4o", "messages": messages}).encode()
+    return Incoming(CHAT, CHAT.parse(body), "local", {"x-session-id": session}, "/", "", 1.0)
+
+
 class Proxy:
     """A journal that pages, and calls that are received in one event loop."""
 
@@ -41,9 +46,7 @@ class Proxy:
         self.journal = Journal(open_store("memory", Path()), dialects.load, 10, pager)
 
     async def receive(self, messages, session):
-        body = json.dumps({"model": "gpt-4o", "messages": messages}).encode()
-        headers = {"x-session-id": session}
-        return await self.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
+        return await self.journal.receive(incoming(messages, session))
 
     async def placed(self):
         """Wait until the first call has its place in a session."""
@@ -67,6 +70,21 @@ def test_a_heavy_call_is_planned_while_other_sessions_go_on():
     assert under_way
     assert entry.paged is not None
     assert entry.session.unpaged == ""
+
+
+@pytest.mark.parametrize("session", ["heavy", "new"])
+def test_a_heavy_prompt_is_counted_while_others_go_on(session):
+    async def play():
+        proxy = Proxy()
+        await proxy.receive(HEAVY, "heavy")
+        heavy = asyncio.create_task(proxy.journal.peek(incoming([*HEAVY, *turn(len(HEAVY))], session)))
+        await asyncio.sleep(0)
+        under_way = not heavy.done()
+        return under_way, await heavy
+
+    under_way, paged = asyncio.run(play())
+    assert under_way
+    assert paged is not None
 
 
 def test_a_call_waits_for_a_heavy_one_of_its_session():
