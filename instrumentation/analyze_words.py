@@ -1,8 +1,9 @@
 """Writes an analysis down: as tables for people, as plain values for programs."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from textwrap import wrap
 from typing import Any
 
 from instrumentation._analyze_session import Paid, Spent
@@ -39,7 +40,7 @@ UNIT = "* token-equivalents: units of one uncached input token of the call's mod
 
 def as_text(analysis: Analysis, start: Sequence[str], width: int = WIDTH) -> str:
     """The analysis as tables, and how to start."""
-    parts = [_facts(analysis)]
+    parts: list[Iterator[str]] = [_folded(_facts(analysis), width, indent=9)]
     if analysis.sessions:
         parts += [_waste(analysis, width), _sessions(analysis, width), _tools(analysis, width)]
         parts += [_policies(analysis, width)]
@@ -110,6 +111,11 @@ def _waste(analysis: Analysis, width: int) -> Iterator[str]:
     whole = ("all of it", *_cost_of(wasted(analysis.totals), all_waste(analysis), analysis))
     head = ("what need not have been sent", "tokens", "of all", "$", "of cost", "units*")
     yield from _table(head, [*rows, whole], width)
+    yield from _folded(_notes_on_waste(analysis), width)
+
+
+def _notes_on_waste(analysis: Analysis) -> Iterator[str]:
+    client = analysis.totals.client
     if not client.unused_schemas and any(one.name != OWN for one in analysis.formats):
         yield "(these logs don't say which tools were offered: those that are never called are in the system prompt)"
     if analysis.paid.telling < analysis.paid.input:
@@ -139,7 +145,7 @@ def _sessions(analysis: Analysis, width: int) -> Iterator[str]:
     head = ("worst sessions", "calls", "wasted", "share", "sent", "$", "units*", *policies)
     yield from _table(head, [(one.session.name, *_session(one)) for one in analysis.worst[:MOST]], width)
     changes = "".join(f"; {name}: by how much it would have changed the cost" for name in policies)
-    yield f"(sent: how often each byte was{changes})"
+    yield from _folded([f"(sent: how often each byte was{changes})"], width)
 
 
 def _session(one: Found) -> Iterator[str]:
@@ -171,8 +177,12 @@ def _policies(analysis: Analysis, width: int) -> Iterator[str]:
     rows = [(row.policy, *_policy(row, dollars)) for (row, _), dollars in zip(found, told, strict=True)]
     head = ("policy", "cost", "$ saved", "tokens", "cached", "page-ins", "cost more", "most")
     yield from _table(head, rows, width)
-    yield "(estimated by replay of these sessions, net of cache writes, page-ins, extra calls and stubs;"
-    yield " cost more: sessions that would cost over 1 % more; most: by how much one of them would at most)"
+    notes = (
+        "(estimated by replay of these sessions, net of cache writes, page-ins, extra calls and stubs",
+        "$ saved: each session's change as a share of what was really paid for it",
+        "cost more: sessions that would cost over 1 % more; most: by how much one of them would at most)",
+    )
+    yield from _folded(["; ".join(notes)], width)
 
 
 def _policy(row: Row, dollars: str) -> tuple[str, ...]:
@@ -266,6 +276,12 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> It
     yield first
     yield "─" * max(map(len, (first, *rest)))
     yield from rest
+
+
+def _folded(lines: Iterable[str], width: int, indent: int = 1) -> Iterator[str]:
+    """Lines of words, each as many lines as it takes to fit; those after its first are indented."""
+    for line in lines:
+        yield from wrap(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _clean(text: str, width: int) -> str:
