@@ -53,7 +53,7 @@ TRIES = 30  # how often a call is placed again when its session went on without 
 BACKLOG = 1_000  # outcomes of calls kept while the log can't be written
 LOOKED_INTO = 2  # sessions read from the store because a history names ids of theirs, which prove nothing
 Watch = Callable[[Entry, Sequence[Event]], None]
-"""Is told what happened in a call; it may not fail."""
+"""Is told what happened in a call, without credentials; it may not fail."""
 
 _T = TypeVar("_T")
 log = logging.getLogger("ctxpager.log")
@@ -163,26 +163,26 @@ class Journal:
         blobs = {sha256(outcome.body).digest(): outcome.body}
         events: list[Event] = [answer_finished(entry, answer, outcome, estimate)]
         events += [tool_called(entry, use, blobs) for use in answer.calls]
-        self._happened(entry, events)
         marks = marks_of_answer(entry, answer)
         session = entry.session
         written = redaction.safe(events, blobs, entry.incoming.secrets)
+        self._happened(entry, written[0])
         self._add(entry, Batch(session.id, outcome.at, *written, session.tenant, marks, urgent=False))
 
     def failure(self, entry: Entry, phase: str, error: str, outcome: Outcome) -> None:
         """Log an attempt that brought no whole answer."""
         event = attempt_failed(entry, phase, error, outcome)
-        self._happened(entry, [event])
         blobs = {sha256(outcome.body).digest(): outcome.body} if outcome.body else {}
         written = redaction.safe([event], blobs, entry.incoming.secrets)
+        self._happened(entry, written[0])
         self._add(entry, Batch(entry.session.id, outcome.at, *written, entry.session.tenant, urgent=False))
 
     async def note(self, entry: Entry, at: float, events: Sequence[Event], blobs: Mapping[bytes, bytes]) -> None:
         """Log what was decided of a call after it was received; when this returns, it is durable."""
         if self._registry.replaced(entry.session):  # read again from the log while this call was under way
             self._registry.drop(entry.session.id)
-        self._happened(entry, events)
         events, blobs = redaction.safe(events, blobs, entry.incoming.secrets)
+        self._happened(entry, events)
         moves = b"".join(encode(event) for event in events)
         session = entry.session
         session.head = moved_head(session.head, moves)
@@ -192,8 +192,8 @@ class Journal:
 
     def later(self, entry: Entry, at: float, events: Sequence[Event]) -> None:
         """Log what nobody waits for."""
-        self._happened(entry, events)
         events, _ = redaction.safe(events, {}, entry.incoming.secrets)
+        self._happened(entry, events)
         self._add(entry, Batch(entry.session.id, at, events, tenant=entry.session.tenant, urgent=False))
 
     def _happened(self, entry: Entry, events: Sequence[Event]) -> None:

@@ -538,3 +538,22 @@ def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when
     again = sessions.fold(session.id, log, norms)
     sessions.fold_tables(again, log, norms, read)
     assert again.tables[0].evidence.apart
+
+
+def test_whoever_watches_calls_is_shown_no_credential_that_a_provider_repeats():
+    key, seen = b"sk-proj-0123456789abcdef", []
+    journal = Journal(open_store("memory", Path()), dialects.load, 10, watch=lambda _, told: seen.extend(told))
+    body = json.dumps({"model": "gpt-4o", "messages": [user("go")]}).encode()
+    incoming = Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0, secrets=(key,))
+    outcome = Outcome(401, b'{"error": "wrong key: %b"}' % key, 1.0, 2.0, 2.0)
+
+    async def play():
+        entry = await journal.receive(incoming)
+        journal.failure(entry, "status", outcome.body.decode(), outcome)
+        journal.answer(entry, Answer(error=key.decode()), outcome, 0)
+        journal.later(entry, 1.0, [Bypassed("failed", key.decode(), 0, 1)])
+        await journal.note(entry, 1.0, [Bypassed("refused", key.decode(), 0, 1)], {})
+
+    asyncio.run(play())
+    assert [type(event) for event in seen[-4:]] == [AttemptFailed, AnswerFinished, Bypassed, Bypassed]
+    assert key.decode() not in repr(seen)
