@@ -300,7 +300,7 @@ def _open_log(settings: Settings) -> Store:
     from pager.stores import open_store
 
     if not settings.data_dir.is_dir():
-        raise ConfigError(f"data_dir: there is no folder {settings.data_dir}")
+        raise ConfigError(f"data_dir: there is no folder {settings.data_dir}; `ctxpager serve` makes it and logs there")
     return open_store(settings.store, settings.data_dir)
 
 

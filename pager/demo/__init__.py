@@ -89,7 +89,7 @@ async def run(folder: Path, console: Console, weigh: Weigh, *, stay: bool = Fals
         finally:
             store.close()
         _sum_up(outcome, console)
-        _show(root, folder, console)
+        _show(f"{root}/" if stay else f"{_command()} serve --data-dir {folder}", folder, console)
         if stay:
             console.print("\nThe dashboard stays until Ctrl-C.", style="dim")
             await asyncio.Event().wait()
@@ -130,11 +130,11 @@ def _sum_up(outcome: Outcome, console: Console) -> None:
     console.print(f"\n{outcome.prices}\n", style="dim", highlight=False)
 
 
-def _show(root: str, folder: Path, console: Console) -> None:
-    """Where to look, and what to do next."""
+def _show(dashboard: str, folder: Path, console: Console) -> None:
+    """Where to look, and what to do next; ``dashboard`` is its address, or the command that shows it."""
     command = _command()
     for name, words in (
-        ("dashboard", f"{root}/"),
+        ("dashboard", dashboard),
         ("in detail", f"{command} report demo --data-dir {folder}"),
         ("your own logs", f"{command} analyze"),
         ("your own calls", f"{command} serve"),

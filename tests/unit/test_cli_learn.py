@@ -163,3 +163,4 @@ def test_a_folder_that_is_not_there_is_told(tmp_path, capsys):
     status, _, err = learn(capsys, tmp_path / "nowhere")
     assert status == 2
     assert "there is no folder" in err
+    assert "`ctxpager serve` makes it" in err

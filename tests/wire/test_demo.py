@@ -141,6 +141,8 @@ def test_the_demo_plays_every_call_of_its_script_in_both_sessions(logged):
 def test_the_demos_next_steps_work_as_they_are_printed(played, capsys):
     printed, folder = played
     assert f"ctxpager report demo --data-dir {folder}" in printed
+    assert f"ctxpager serve --data-dir {folder}" in printed, "nobody stays to serve the dashboard"
+    assert "http://" not in printed
     assert cli.main(["report", "demo", "--data-dir", str(folder)]) == 0
     assert MODEL in capsys.readouterr().out
 
