@@ -123,10 +123,12 @@ def _with_the_tool(problem: Problem) -> Problem:
 
 
 def _stubs(prepared: Prepared, models: Models) -> dict[str, Evicted]:
-    """The stub of every content."""
+    """The stub of every content, in the client's own item where it stands in one."""
     player = Player(prepared, lambda _: _All(), models)
     player.play()
-    return {content_of(gone.page): gone for repacked in player.tally.repacked for gone in repacked.pages}
+    every = [gone for repacked in player.tally.repacked for gone in repacked.pages]
+    every.sort(key=lambda gone: bytes.fromhex(gone.message) in prepared.blobs)
+    return {content_of(gone.page): gone for gone in every}
 
 
 def _size(prepared: Prepared, gone: Evicted) -> Size:

@@ -243,9 +243,10 @@ def lifetime_of(usage: Tokens) -> float:
 
 def lasting(prices: Prices, lifetime: float) -> Prices:
     """The prices for a client whose cache lives this long; 0 where nothing is known of that."""
-    if lifetime < HOUR or prices.read >= prices.write:
+    if lifetime <= prices.ttl_seconds or prices.read >= prices.write:
         return prices
-    return replace(prices, write=prices.write_long, ttl_seconds=lifetime)
+    write = prices.write_long if lifetime >= HOUR else prices.write
+    return replace(prices, write=write, ttl_seconds=lifetime)
 
 
 def _once(calls: dict[str, list[int]]) -> dict[str, list[int]]:

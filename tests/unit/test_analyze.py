@@ -25,6 +25,7 @@ from instrumentation.analyze_words import as_text
 from instrumentation.anatomy import Totals, anatomy
 from instrumentation.comparison import Conditions, Contender, compare
 from instrumentation.importing import Problems
+from instrumentation.lifetimes import shown
 from instrumentation.prepared import Prepared
 from instrumentation.story import WASTE
 from pager.dialects import load
@@ -704,8 +705,9 @@ def test_recorded_sessions_are_analysed_as_they_are_compared(tmp_path):
     some = sorted(every, key=lambda path: path.stat().st_size)[40:200:20]
     ways = how(prices="")
     found = analyze(some, ways, jobs=2)
-    recordings = [one.recording for one in importing.read_all(sorted(some), Problems())]
-    each = [anatomy(Prepared(one, load(one.dialect))).totals for one in recordings if len(one.steps) > 1]
+    recordings = [shown(one.recording) for one in importing.read_all(sorted(some), Problems())]
+    prepared = [Prepared(one, load(one.dialect)) for one in recordings if len(one.steps) > 1]
+    each = [as_reported(anatomy(one), one).totals for one in prepared]
     assert found.totals == reduce(Totals.plus, each, Totals())
     assert found.comparison.rows() == compare(recordings, POLICIES, Conditions(shortest=2)).rows()
     client = found.totals.client
