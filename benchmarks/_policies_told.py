@@ -35,9 +35,10 @@ def section(figures: Figures) -> str:
     )
 
 
-def for_docs(every: Sequence[Figures], prices: str) -> str:
-    """All sets."""
-    head = f"Made by `{COMMAND}`, with `--prices {prices}`.\n\n{_LEGEND}"
+def for_docs(every: Sequence[Figures], prices: str, most: int = 0) -> str:
+    """All sets; of each at most so many sessions, if it is not 0."""
+    some = f" --sessions {most}" if most else ""
+    head = f"Made by `{COMMAND} --prices {prices}{some}`.\n\n{_LEGEND}"
     return "\n".join([head, *(f"### {one.name}\n\n{section(one)}" for one in every), *_images("images")])
 
 

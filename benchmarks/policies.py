@@ -88,7 +88,7 @@ def _keep(
     if options.json:
         telling.write_json(options.json, telling.as_values(every, graces))
     if options.write:
-        docs = telling.for_docs(every, options.prices)
+        docs = telling.for_docs(every, options.prices, options.sessions)
         pictures = {"cost.svg": telling.cost_picture(largest), "grace.svg": telling.grace_picture(largest.name, graces)}
         telling.write(root, {"docs/benchmarks.md": docs}, pictures)
 
