@@ -26,7 +26,7 @@ from pager.exchange import Next
 from pager.guard import Guard
 from pager.overflow import Overflow, overflow
 from pager.page_in import name_for
-from pager.planner import ROOM
+from pager.planner import ROOM, is_warm
 from pager.render import Outgoing
 from pager.retries import Limits, Retries, Setback
 from pager.server import bodies
@@ -112,13 +112,14 @@ class Legs:
     async def fit(self, counted: int) -> None:
         """Make the prompt fit the model's window if it does not; the client's has so many tokens by our own count.
 
-        A rescue for nothing costs the whole cached prefix, a refused request costs nothing and is rescued then: so what
-        the provider reported of this branch is believed first, and our own count only where it is far over.
+        A rescue for nothing costs the whole cached prefix, a refused request costs nothing and is rescued then. So a
+        prompt that the provider still holds waits to be refused. Of others, what the provider reported of this branch
+        is believed first, and our own count only where it is far over.
         """
         size, terms = self._outgoing.size, self._paged.terms
         tokens, of = self._paged.table.reported or (round(counted / SURELY), len(self._paged.request.body))
         left = tokens * size / of
-        if left > terms.window:
+        if left > terms.window and not is_warm(self._paged.table, terms):
             room = (terms.window - terms.reserve) * ROOM
             await self._rescue(self._tokens((left - room) * of / tokens))
 

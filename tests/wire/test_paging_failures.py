@@ -257,7 +257,8 @@ WINDOW = 10_000
 @pytest.fixture(scope="module")
 def _narrow_proxy(_model, running, tmp_path_factory):
     """A proxy that evicts only where a prompt does not fit."""
-    models = (f'"narrow-{wire}-{kind}" = {{ window = {WINDOW}, output_limit = 1000 }}' for wire, kind in NARROW)
+    models = [f'"narrow-{wire}-{kind}" = {{ window = {WINDOW}, output_limit = 1000 }}' for wire, kind in NARROW]
+    models.append(f'"held" = {{ window = {WINDOW}, input = 3.0, output = 15.0, cached = 0.3, written = 3.75 }}')
     flags = ("--policy", "fifo_age", "--paging-policy-options", "{ age = 1000 }")
     folder = tmp_path_factory.mktemp("narrow") / "data"
     with running(_model.url, folder, *flags, "--models", "{ " + ", ".join(models) + " }") as proxy:
@@ -287,6 +288,15 @@ def test_a_session_outlives_its_window(narrow, wire, kind):
     repacks = narrow.log(agent, Repacked)
     assert {event.cause for event in repacks} == {"rescue"}
     assert len(narrow.received) - len(taken) <= len(repacks) < len(asked) / 3
+
+
+def test_a_prompt_that_the_provider_still_holds_is_not_shortened_before_it_is_refused(narrow):
+    """To shorten it costs all that is cached, and a refusal costs nothing: the window may be larger than we know."""
+    narrow.play(*(Say(calls=[Call("read", {"path": f"src/part{n}.py"})]) for n in range(20)), DONE, opening=False)
+    agent = narrow.agent("chat", stream=False, model="held")
+    assert agent.run()[-1].text == DONE.text
+    assert size(agent.wire.prompt(agent.sent[-1])) > 1.5 * WINDOW
+    assert narrow.log(agent, Repacked) == []
 
 
 # Calls that are not to be paged
