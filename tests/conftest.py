@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +20,9 @@ import pytest
 from hypothesis import settings
 
 from pager.scripted import Received, Script, ScriptedModel
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so would every program that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more about what else the machine does than about what is tested.
 settings.register_profile("ctxpager", deadline=None)
