@@ -132,7 +132,7 @@ def _turns(pieces: list[Message | str]) -> list[list[Message | str]]:
     room = 0
     for piece in pieces:
         size = min(_size(piece), TURN)
-        if size > room:
+        if not turns or size > room:
             turns.append([])
             room = TURN
         turns[-1].append(piece)

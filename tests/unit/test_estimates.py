@@ -87,3 +87,8 @@ def test_a_small_prompt_does_not_wait_for_a_large_one():
 def test_a_prompt_of_many_messages_is_counted_in_turns_as_in_one():
     messages = [user(f"{number} {LARGE}") for number in range(30)]
     assert Counted()(*messages) == plainly(*messages)
+
+
+def test_a_large_prompt_whose_first_message_has_no_text_is_counted():
+    messages = (user(""), user(LARGE))
+    assert Counted()(*messages) == plainly(*messages)
