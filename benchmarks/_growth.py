@@ -10,7 +10,7 @@ from benchmarks._bench import Bench, Row, settle
 from benchmarks._load import play
 from benchmarks._processes import Target
 from benchmarks._session import Session
-from pager import splitting
+from pager.wire import json_spans
 
 _HISTORIES = (10, 100, 1_000, 10_000)
 _BYTES_A_MESSAGE = 1_000
@@ -63,7 +63,7 @@ def _known(target: Target, number: int, messages: int, calls: int) -> tuple[floa
 def _scan(body: bytes) -> float:
     """What it takes to find and hash every message of a body, in this process."""
     before = time.process_time()
-    splitting.elements(body, splitting.members(body)["messages"])
+    json_spans.elements(body, json_spans.members(body)["messages"])
     return (time.process_time() - before) * 1e3
 
 

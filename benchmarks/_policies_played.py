@@ -4,10 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from instrumentation.comparison import Comparison, Conditions, Contender, Row, compare
-from instrumentation.oracles import KNOWING, ORACLES
-from pager.arms import UNCHANGED
-from pager.plugins import policy_names
+from instrumentation.optimum.oracles import KNOWING, ORACLES
+from instrumentation.replay.compare import (
+    Comparison,
+    Conditions,
+    Contender,
+    Row,
+    compare,
+)
+from pager.paging.policy_choice import UNCHANGED
+from pager.paging.policy_loader import policy_names
 
 OURS = "cost_aware"
 GRACES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)

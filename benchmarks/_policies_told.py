@@ -8,9 +8,16 @@ import orjson
 
 from benchmarks._plots import Axis, Line, plot, thinned, ticks
 from benchmarks._policies_played import GRACES, OURS, Figures, Graces, Point
-from instrumentation.oracles import BELADY, BOUND, IDEAL, KNOWING, OPTIMUM, ORACLES
-from instrumentation.printing import as_json, table, told
-from pager.arms import UNCHANGED
+from instrumentation.optimum.oracles import (
+    BELADY,
+    BOUND,
+    IDEAL,
+    KNOWING,
+    OPTIMUM,
+    ORACLES,
+)
+from instrumentation.reports.replay import as_json, table, told
+from pager.paging.policy_choice import UNCHANGED
 
 MARK = "policies"
 COMMAND = "CTXPAGER_RECORDINGS=DIR python -m benchmarks.policies --write"

@@ -27,7 +27,7 @@ from benchmarks._processes import Target, free_port, running
 from benchmarks._real_log import Work, work
 from benchmarks._real_script import Message, Script, offered, side_messages
 from benchmarks._real_server import MODEL, WINDOW
-from pager.overflow import overflow
+from pager.paging.context_length import overflow
 
 ANSWER = 6
 """Tokens that an answer may have: what it says changes nothing."""

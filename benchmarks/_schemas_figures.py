@@ -9,14 +9,14 @@ import msgspec
 import orjson
 
 from benchmarks._schemas_model import told
-from pager.policy import Prices
-from pager.scripted import Received
-from pager.scripted.chat import Chat
-from pager.scripted.messages import Messages
-from pager.scripted.prompt import PromptCache
-from pager.scripted.responses import Responses
-from pager.scripted.wire import Wire
-from pager.tokens import O200K, Counter
+from pager.paging.policy import Prices
+from pager.pricing.tokens import O200K, Counter
+from pager.testing.scripted import Received
+from pager.testing.scripted.chat import Chat
+from pager.testing.scripted.common import Wire
+from pager.testing.scripted.messages import Messages
+from pager.testing.scripted.prompt_cache import PromptCache
+from pager.testing.scripted.responses import Responses
 
 LEAST = 0.80
 """The share of the schemas' tokens that must not be sent, over all requests of a session."""

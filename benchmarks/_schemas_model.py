@@ -11,11 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pager.scripted import Call, Say, Script, ScriptedModel
-from pager.scripted.direction import Cue, Direction
-from pager.scripted.paging import PARAMETER, getter, offered
-from pager.scripted.performance import Stage
-from pager.scripted.wire import Wire
+from pager.testing.scripted import (
+    Call,
+    Say,
+    Script,
+    ScriptedModel,
+)
+from pager.testing.scripted.answer import Stage
+from pager.testing.scripted.common import Wire
+from pager.testing.scripted.cursor import Cue, Direction
+from pager.testing.scripted.page_requests import PARAMETER, getter, offered
 
 Json = Mapping[str, Any]
 

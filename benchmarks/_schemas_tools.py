@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from pager.validation import check
+from pager.tools.check_arguments import check
 
 Json = Mapping[str, Any]
 

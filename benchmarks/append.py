@@ -18,9 +18,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from pager.events import CallReceived, Cut, encode
-from pager.store import Batch, Place, Store
-from pager.stores import names, open_store
+from pager.log.events import CallReceived, Cut, encode
+from pager.log.store import Batch, Place, Store
+from pager.log.stores import names, open_store
 
 _PER_ROUND = 10
 _PRODUCERS = 16

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import _logs
-from instrumentation import importing
-from instrumentation.importing import Problems
+from instrumentation.replay import log_files
+from instrumentation.replay.log_files import Problems
 
 WANTED_SPEED = 50
 WANTED_MEMORY = 500
@@ -62,11 +62,11 @@ def _figure(name: str, size: int) -> Figure:
 
 def measured(name: str, folder: Path) -> Figure:
     """Read all logs in a folder."""
-    for path in importing.files([folder])[:1]:  # so that nothing is loaded while the clock runs
-        list(importing.read(path, Problems()))
+    for path in log_files.files([folder])[:1]:  # so that nothing is loaded while the clock runs
+        list(log_files.read(path, Problems()))
     problems, calls, sessions = Problems(), 0, 0
     began, worked = time.perf_counter(), time.process_time()
-    for imported in importing.read_all([folder], problems):
+    for imported in log_files.read_all([folder], problems):
         calls, sessions = calls + len(imported.recording.steps), sessions + 1
     took, worked = time.perf_counter() - began, time.process_time() - worked
     size = problems.size / MB

@@ -14,9 +14,14 @@ from typing import NamedTuple
 from benchmarks._policies_played import OURS, spread
 from benchmarks._policies_told import replaced
 from benchmarks.policies import RECORDINGS, ROOT
-from instrumentation import recordings
-from instrumentation.comparison import Comparison, Conditions, Contender, compare
-from instrumentation.prepared import Caching
+from instrumentation.replay import recording_files
+from instrumentation.replay.compare import (
+    Comparison,
+    Conditions,
+    Contender,
+    compare,
+)
+from instrumentation.replay.prepared import Caching
 
 MARK = "lifetimes"
 COMMAND = "CTXPAGER_RECORDINGS=DIR python -m benchmarks.lifetimes --write"
@@ -49,7 +54,7 @@ CASES = (
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Play every case, print the table, and write it into the README if that was asked for."""
     options = _options(arguments)
-    files = spread(recordings.files(options.recordings / "traces" / options.set), options.sessions)
+    files = spread(recording_files.files(options.recordings / "traces" / options.set), options.sessions)
     played = {case: _played(case, files, options.jobs) for case in CASES}
     block = table(played, options.set)
     print(block)

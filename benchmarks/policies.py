@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks import _policies_told as telling
 from benchmarks._generated import write_sessions
 from benchmarks._policies_played import GRACE_SESSIONS, Figures, Settings, at_graces, played, spread
-from instrumentation import recordings
+from instrumentation.replay import recording_files
 
 ROOT = Path(__file__).parents[1]
 RECORDINGS = "CTXPAGER_RECORDINGS"
@@ -59,7 +59,7 @@ def _sets(place: Path | None) -> Iterator[Mapping[str, list[Path]]]:
             yield {GENERATED: write_sessions(Path(folder))}
         return
     folders = sorted(one for one in (place / "traces").glob("*") if one.is_dir())
-    found = {folder.name: files for folder in folders if (files := recordings.files(folder))}
+    found = {folder.name: files for folder in folders if (files := recording_files.files(folder))}
     if not found:
         sys.exit(f"{place}: there are no recordings below its folder traces, in a folder for each set")
     yield found

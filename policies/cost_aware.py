@@ -23,15 +23,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pager.columns import columns, handles
 from pager.errors import PolicyError
-from pager.experience import GROWTH, SIZE, STRENGTH
-from pager.policy import ASKING, TOOL, Decision, View, Weighed
+from pager.paging.page_arrays import columns, handles
+from pager.paging.policy import (
+    ASKING,
+    TOOL,
+    Decision,
+    View,
+    Weighed,
+)
+from pager.paging.priors import GROWTH, SIZE, STRENGTH
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pager.columns import Flags, Numbers
+    from pager.paging.page_arrays import Flags, Numbers
 
     Places = NDArray[np.intp]
 

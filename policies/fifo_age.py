@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pager.errors import PolicyError
-from pager.policy import Decision, PageView, View
+from pager.paging.policy import Decision, PageView, View
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Evicts nothing: the baseline that every other policy is priced against."""
 
-from pager.policy import Decision, View
+from pager.paging.policy import Decision, View
 
 
 class KeepAll:

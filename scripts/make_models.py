@@ -19,7 +19,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-DATA = Path(__file__).parent.parent / "pager" / "data"
+DATA = Path(__file__).parent.parent / "pager" / "pricing" / "data"
 MEMBER = "litellm/model_prices_and_context_window_backup.json"
 PRICES = (
     ("input_cost_per_token",),

@@ -15,7 +15,7 @@ import lzma
 import zipfile
 from pathlib import Path
 
-DATA = Path(__file__).parent.parent / "pager" / "data"
+DATA = Path(__file__).parent.parent / "pager" / "pricing" / "data"
 FOLDER = "litellm/litellm_core_utils/tokenizers/"
 # Name -> the file's name in the wheel (SHA-1 of its published address) and the SHA-256 that tiktoken expects of it.
 VOCABULARIES = {

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from pager.scripted import Received, Script, ScriptedModel
+from pager.testing.scripted import Received, Script, ScriptedModel
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would every program that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

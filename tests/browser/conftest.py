@@ -9,7 +9,14 @@ from random import Random
 
 import pytest
 
-from instrumentation.story import CallStory, Inflicted, PageStory, Parts, Repack, Story
+from instrumentation.accounting.story import (
+    CallStory,
+    Inflicted,
+    PageStory,
+    Parts,
+    Repack,
+    Story,
+)
 
 TOOLS = ("read_file", "run_tests", "search", "list_files", "edit_file", "fetch")
 SYSTEM, SCHEMAS, UNUSED, STUB = 2_400, 1_900, 5_200, 48

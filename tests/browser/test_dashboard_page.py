@@ -12,17 +12,23 @@ from random import Random
 
 import pytest
 
-from pager.arms import Arms, Rule
-from pager.dialects import load
-from pager.events import AnswerFinished, BranchOpened, CallReceived, SessionOpened, Tokens
-from pager.model import Answer, ToolUse, Usage
-from pager.models import in_force
-from pager.plugins import load_policy
-from pager.scripted import Say, Script
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.server.paging import Pager
-from pager.store import Batch
-from pager.stores import open_store
+from pager.log.events import (
+    AnswerFinished,
+    BranchOpened,
+    CallReceived,
+    SessionOpened,
+    Tokens,
+)
+from pager.log.store import Batch
+from pager.log.stores import open_store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.pricing.rates import in_force
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.testing.scripted import Say, Script
+from pager.values import Answer, ToolUse, Usage
+from pager.wire.dialects import load
 
 CHAT = load("chat")
 MODEL = "gpt-5"

@@ -5,8 +5,15 @@ from itertools import pairwise
 
 import pytest
 
-from instrumentation.html import page, values
-from instrumentation.story import WASTE, CallStory, PageStory, Parts, Repack, Story
+from instrumentation.accounting.story import (
+    WASTE,
+    CallStory,
+    PageStory,
+    Parts,
+    Repack,
+    Story,
+)
+from instrumentation.reports.page import page, values
 
 STATES = {"r": "resident", "u": "used", "s": "stale", "e": "evicted", "f": "faulted"}
 NASTY = "</script><img src=x onerror='window.hacked=1'><!--<script>window.hacked=1</script>$script\u2028\"'`&"

@@ -12,16 +12,16 @@ from guards import Watching
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pager.dialects
-from pager.dialects import load, names
+import pager.wire
 from pager.errors import ConfigError, NotUnderstood
-from pager.model import Message, Usage
-from pager.page_in import definition
-from pager.scripted.chat import Chat
-from pager.scripted.messages import Messages
-from pager.scripted.responses import Responses
-from pager.scripted.script import Call, Say
-from pager.scripted.wire import Turn
+from pager.paging.page_in import definition
+from pager.testing.scripted.chat import Chat
+from pager.testing.scripted.common import Turn
+from pager.testing.scripted.messages import Messages
+from pager.testing.scripted.responses import Responses
+from pager.testing.scripted.script import Call, Say
+from pager.values import Message, Usage
+from pager.wire.dialects import load, names
 
 every_dialect = pytest.mark.parametrize("dialect", [load(name) for name in names()], ids=names())
 
@@ -234,9 +234,8 @@ def test_an_error_is_json_with_the_message_in_it(dialect, status, message):
     assert error["type"]
 
 
-def test_a_dialect_is_every_file_with_a_class_of_that_name():
-    files = Path(pager.dialects.__file__).parent.glob("[!_]*.py")
-    assert names() == sorted(path.stem for path in files if "\nclass Dialect:" in path.read_text())
+def test_a_dialect_is_every_folder_with_a_module_of_that_name():
+    assert names() == sorted(path.parent.name for path in Path(pager.wire.__file__).parent.glob("*/dialect.py"))
     assert {load(name).name for name in names()} == set(names())
 
 

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pager.plugins import load_policy, policy_names
-from pager.policy import Decision, PageView, Policy, Prices, View
+from pager.paging.policy import (
+    Decision,
+    PageView,
+    Policy,
+    Prices,
+    View,
+)
+from pager.paging.policy_loader import load_policy, policy_names
 
 MakePolicy = Callable[[], Policy]
 COUNT = st.integers(0, 300)
@@ -186,8 +192,8 @@ def test_every_policy_evicts_nothing_where_there_is_nothing(name, view):
 # Enough pages for the order of a set of handles to differ from process to process.
 IN_A_PROCESS_OF_ITS_OWN = """
 import sys
-from pager.plugins import load_policy
-from pager.policy import PageView, Prices, View
+from pager.paging.policy_loader import load_policy
+from pager.paging.policy import PageView, Prices, View
 pages = [
     PageView(f"pg_{i:016x}", "result", 4000, 900 + i % 7, 40, i, 1000 * i, 1000 * (60 - i), 60 - i, (60 - i) // 2,
              i % 3, 0, superseded=i % 4 == 0, pinned=i % 10 == 0, cached=i < 50, resident=True, tool="read")

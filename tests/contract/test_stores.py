@@ -1,4 +1,4 @@
-"""What every store must do. A new store joins by being a file in pager/stores."""
+"""What every store must do. A new store joins by being a file in pager/log/stores."""
 
 import asyncio
 import importlib
@@ -12,9 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pager.errors import ConfigError, StoreConflict, StoreCorrupt, StoreError
-from pager.events import AnswerFinished, BranchOpened, Bypassed, CallReceived, Cut, SessionOpened, ToolCalled
-from pager.store import Batch, Place, moved_head
-from pager.stores import names, open_store
+from pager.log.events import (
+    AnswerFinished,
+    BranchOpened,
+    Bypassed,
+    CallReceived,
+    Cut,
+    SessionOpened,
+    ToolCalled,
+)
+from pager.log.store import Batch, Place, moved_head
+from pager.log.stores import names, open_store
 
 
 @pytest.fixture(params=names())
@@ -55,7 +63,7 @@ def test_an_unknown_store_is_a_wrong_setting_that_names_the_right_ones(tmp_path)
 
 
 def test_a_store_says_whether_it_outlives_its_process(name):
-    assert isinstance(importlib.import_module(f"pager.stores.{name}").Store.durable, bool)
+    assert isinstance(importlib.import_module(f"pager.log.stores.{name}").Store.durable, bool)
 
 
 def test_a_new_log_is_empty(store):

@@ -10,9 +10,9 @@ import urllib.request
 
 import pytest
 
-from pager.events import CallReceived
-from pager.scripted import Say, Script
-from pager.stores import open_store
+from pager.log.events import CallReceived
+from pager.log.stores import open_store
+from pager.testing.scripted import Say, Script
 
 
 def ask(root, text="hello"):

@@ -12,10 +12,10 @@ import threading
 import time
 from contextlib import contextmanager
 
-from instrumentation.check import check
-from instrumentation.prompts import sent
-from pager.scripted import Call, Say, Script
-from pager.stores import open_store
+from instrumentation.accounting.client_prompts import sent
+from instrumentation.accounting.log_check import check
+from pager.log.stores import open_store
+from pager.testing.scripted import Call, Say, Script
 
 KILLS = int(os.environ.get("CTXPAGER_KILLS", "8"))
 CLIENTS = 4

@@ -12,7 +12,7 @@ from contextlib import closing
 
 import pytest
 
-from pager.stores import names, open_store
+from pager.log.stores import names, open_store
 
 KILLS = int(os.environ.get("CTXPAGER_KILLS", "20"))
 
@@ -22,9 +22,9 @@ WRITER = textwrap.dedent(
     import os, random, sys, threading
     from hashlib import sha256
     from pathlib import Path
-    from pager.events import AnswerFinished, Bypassed
-    from pager.store import Batch, Place
-    from pager.stores import open_store
+    from pager.log.events import AnswerFinished, Bypassed
+    from pager.log.store import Batch, Place
+    from pager.log.stores import open_store
 
     store = open_store(sys.argv[1], Path(sys.argv[2]))
     life = sys.argv[3]
@@ -52,7 +52,7 @@ WRITER = textwrap.dedent(
 
 
 def outlives_its_process(name):
-    return importlib.import_module(f"pager.stores.{name}").Store.durable
+    return importlib.import_module(f"pager.log.stores.{name}").Store.durable
 
 
 @pytest.fixture(params=filter(outlives_its_process, names()))

@@ -8,10 +8,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from pager.dialects.chat import Dialect as Chat
-from pager.dialects.responses import Dialect as Responses
-from pager.scripted import Call, PageIn, Say, Script
-from pager.scripted.paging import getter, handles, rounds
+from pager.testing.scripted import (
+    Call,
+    PageIn,
+    Say,
+    Script,
+)
+from pager.testing.scripted.page_requests import getter, handles, rounds
+from pager.wire.chat.dialect import Dialect as Chat
+from pager.wire.responses.dialect import Dialect as Responses
 
 pytestmark = pytest.mark.slow
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from pager.dialects.chat import Dialect as Chat
-from pager.dialects.messages import Dialect as Messages
-from pager.events import LegFinished, Repacked, ToolsDecided
-from pager.page_in import NAME as PAGE_IN
-from pager.scripted import Call, Say, Script
-from pager.stores import open_store
-from pager.toolset import schema_handle
+from pager.log.events import LegFinished, Repacked, ToolsDecided
+from pager.log.stores import open_store
+from pager.paging.page_in import NAME as PAGE_IN
+from pager.testing.scripted import Call, Say, Script
+from pager.tools.decide import schema_handle
+from pager.wire.chat.dialect import Dialect as Chat
+from pager.wire.messages.dialect import Dialect as Messages
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,22 @@ import urllib.request
 
 import pytest
 
-from instrumentation.check import check
-from pager.events import AnswerFinished, AttemptFailed, Bypassed, CallReceived, ToolCalled
-from pager.scripted import Call, Gated, Reply, Say, Script
-from pager.stores import open_store
+from instrumentation.accounting.log_check import check
+from pager.log.events import (
+    AnswerFinished,
+    AttemptFailed,
+    Bypassed,
+    CallReceived,
+    ToolCalled,
+)
+from pager.log.stores import open_store
+from pager.testing.scripted import (
+    Call,
+    Gated,
+    Reply,
+    Say,
+    Script,
+)
 
 
 def body(*texts, stream=False):

@@ -16,23 +16,33 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks import _logs
-from instrumentation import importing
-from instrumentation._analyze_cache import BytesDisk, Cache
-from instrumentation._analyze_files import study
-from instrumentation._analyze_session import Paid, Spent, ToolWaste, as_reported
-from instrumentation.analyze import Wanted, analyze, prepare, wasted
-from instrumentation.analyze_words import as_text
-from instrumentation.anatomy import Totals, anatomy
-from instrumentation.comparison import Conditions, Contender, compare
-from instrumentation.importing import Problems
-from instrumentation.lifetimes import shown
-from instrumentation.prepared import Prepared
-from instrumentation.story import WASTE
-from pager.dialects import load
+from instrumentation.accounting.cache_lifetimes import shown
+from instrumentation.accounting.story import WASTE
+from instrumentation.accounting.waste.session_waste import Totals, anatomy
+from instrumentation.analyze.analysis import (
+    Wanted,
+    analyze,
+    prepare,
+    wasted,
+)
+from instrumentation.analyze.cache import BytesDisk, Cache
+from instrumentation.analyze.session_summary import (
+    Paid,
+    Spent,
+    ToolWaste,
+    as_reported,
+)
+from instrumentation.analyze.study_file import study
+from instrumentation.replay import log_files
+from instrumentation.replay.compare import Conditions, Contender, compare
+from instrumentation.replay.log_files import Problems
+from instrumentation.replay.prepared import Prepared
+from instrumentation.reports.analyze import as_text
 from pager.errors import PagerError
-from pager.model import Answer, Usage
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.stores import open_store
+from pager.log.stores import open_store
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.values import Answer, Usage
+from pager.wire.dialects import load
 
 POLICIES = (Contender("keep_all"), Contender("cost_aware"))
 FORMATS = (*_logs.FORMATS, "own_log")
@@ -130,7 +140,7 @@ def taken_apart(recording):
 def test_the_figures_are_those_of_the_anatomy_and_of_the_comparison(tmp_path, name):
     folder = write(tmp_path / "logs", name)
     found = analyze([folder], HOW)
-    recordings = [one.recording for one in importing.read_all([folder], Problems())]
+    recordings = [one.recording for one in log_files.read_all([folder], Problems())]
     each = [taken_apart(one).totals for one in recordings]
     assert found.totals == reduce(Totals.plus, each, Totals())
     assert found.totals.calls > 0
@@ -249,7 +259,7 @@ def test_waste_costs_what_cached_tokens_do_as_far_as_there_are_any(tmp_path):
 
 def call_tokens(path):
     """The tokens of the second call."""
-    [one] = importing.read(path, Problems())
+    [one] = log_files.read(path, Problems())
     return taken_apart(one.recording).calls[1].client.total
 
 
@@ -262,15 +272,15 @@ def test_the_parts_of_every_call_add_up_to_what_was_reported_of_it(tmp_path):
     found = analyze(folders, HOW)
     assert found.paid.reported == found.paid.calls == found.totals.calls > 0
     assert found.totals.client.total == found.paid.input
-    calls = [call for one in importing.read_all(folders, Problems()) for call in taken_apart(one.recording).calls]
-    steps = [step for one in importing.read_all(folders, Problems()) for step in one.recording.steps]
+    calls = [call for one in log_files.read_all(folders, Problems()) for call in taken_apart(one.recording).calls]
+    steps = [step for one in log_files.read_all(folders, Problems()) for step in one.recording.steps]
     assert [call.client.total for call in calls] == [step.usage.input for step in steps]
 
 
 def test_calls_that_nobody_counted_are_scaled_as_the_others_of_their_session(tmp_path):
     said = [message("user", "go"), *(message("assistant", "a" * 2700, _meta=used(9000, 0, 0, 5)) for _ in range(2))]
     path = record(tmp_path / "one.jsonl", *said, message("assistant", "b"))
-    [one] = importing.read(path, Problems())
+    [one] = log_files.read(path, Problems())
     first, second, third = taken_apart(one.recording).calls
     plain = anatomy(Prepared(one.recording, load("chat"))).calls
     usual = 18_000 / (plain[0].client.total + plain[1].client.total)
@@ -440,7 +450,7 @@ def test_what_a_resumed_session_copies_is_counted_once(tmp_path):
     whole, found = analyze([tmp_path / "whole"], HOW), analyze([folder], HOW)
     assert found.totals.calls == whole.totals.calls == 12
     assert found.paid.input == whole.paid.input
-    direct = [one.recording for one in importing.read_all([folder], Problems())]
+    direct = [one.recording for one in log_files.read_all([folder], Problems())]
     assert [one.session.steps for one in found.sessions] == [len(one.steps) for one in direct]
     assert analyze([folder / "b.jsonl", folder / "a.jsonl"], HOW, jobs=2) == found
     first, second = twice(folder, tmp_path / "cache")
@@ -454,7 +464,7 @@ def test_what_a_resumed_session_copies_is_counted_once(tmp_path):
 def user_policy(tmp_path, what):
     path = tmp_path / "own.py"
     path.write_text(
-        "import os\nfrom pager.errors import PolicyError\nfrom pager.policy import Decision\n\n"
+        "import os\nfrom pager.errors import PolicyError\nfrom pager.paging.policy import Decision\n\n"
         f"class Own:\n    def choose(self, view):\n        {what}\n"
     )
     return Contender(f"{path}:Own")
@@ -701,11 +711,11 @@ def test_recorded_sessions_are_analysed_as_they_are_compared(tmp_path):
     given = os.environ.get("CTXPAGER_RECORDINGS")
     if not given:
         pytest.skip("needs CTXPAGER_RECORDINGS")
-    every = importing.files([Path(given) / "traces" / "entire-cli"])
+    every = log_files.files([Path(given) / "traces" / "entire-cli"])
     some = sorted(every, key=lambda path: path.stat().st_size)[40:200:20]
     ways = how(prices="")
     found = analyze(some, ways, jobs=2)
-    recordings = [shown(one.recording) for one in importing.read_all(sorted(some), Problems())]
+    recordings = [shown(one.recording) for one in log_files.read_all(sorted(some), Problems())]
     prepared = [Prepared(one, load(one.dialect)) for one in recordings if len(one.steps) > 1]
     each = [as_reported(anatomy(one), one).totals for one in prepared]
     assert found.totals == reduce(Totals.plus, each, Totals())

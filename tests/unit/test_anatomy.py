@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instrumentation._anatomy_items import shared, taken_apart
-from instrumentation.anatomy import Totals, anatomy
-from instrumentation.bill import tokens_in
-from instrumentation.needs import distinctive
-from instrumentation.prepared import Prepared
-from instrumentation.recordings import files, load
-from instrumentation.sizes import PICTURE
-from instrumentation.steps import Recording, Step
-from instrumentation.story import Parts
-from pager.dialects import load as load_dialect
-from pager.supersession import Supersession, deed_of
+from instrumentation.accounting.billing import tokens_in
+from instrumentation.accounting.item_sizes import PICTURE
+from instrumentation.accounting.story import Parts
+from instrumentation.accounting.waste.items import shared, taken_apart
+from instrumentation.accounting.waste.session_waste import Totals, anatomy
+from instrumentation.replay.needs import distinctive
+from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.recording import Recording, Step
+from instrumentation.replay.recording_files import files, load
+from pager.paging.staleness import Supersession, deed_of
+from pager.wire.dialects import load as load_dialect
 
 CHAT, MESSAGES, RESPONSES = load_dialect("chat"), load_dialect("messages"), load_dialect("responses")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.arms import Arms, Rule
-from pager.policy import Decision
+from pager.paging.policy import Decision
+from pager.paging.policy_choice import Arms, Rule
 
 
 class Idle:

@@ -14,13 +14,13 @@ from benchmarks._generated import session, write_sessions
 from benchmarks._plots import Axis, Line, plot, thinned, ticks
 from benchmarks._policies_played import GRACES, Figures, Graces, spread
 from benchmarks._policies_told import cost_picture, grace_picture, replaced
-from instrumentation import recordings
-from instrumentation.bill import Charged
-from instrumentation.comparison import Comparison, Played
-from instrumentation.prepared import Prepared
-from instrumentation.replay import Outcome
-from pager.dialects import load
-from pager.plugins import policy_names
+from instrumentation.accounting.billing import Charged
+from instrumentation.replay import recording_files
+from instrumentation.replay.compare import Comparison, Played
+from instrumentation.replay.player import Outcome
+from instrumentation.replay.prepared import Prepared
+from pager.paging.policy_loader import policy_names
+from pager.wire.dialects import load
 
 SVG = "{http://www.w3.org/2000/svg}"
 MARKED = "# Title\n\n<!-- policies -->\nold\n<!-- /policies -->\n\nThe rest.\n"
@@ -33,7 +33,7 @@ SHORT = (1_015, 1_019)
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory):
-    return [recordings.load(path) for path in write_sessions(tmp_path_factory.mktemp("sessions"), 8)]
+    return [recording_files.load(path) for path in write_sessions(tmp_path_factory.mktemp("sessions"), 8)]
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path):

@@ -12,8 +12,8 @@ from benchmarks._schemas_client import WIRES, Called
 from benchmarks._schemas_figures import LEAST, Figures, look_at, tokens
 from benchmarks._schemas_model import DONE, Step, Thought, handle_of, told
 from benchmarks._schemas_tools import Tool, careless, fitting, read_tools
-from pager.scripted import Received, Script
-from pager.scripted.chat import Chat
+from pager.testing.scripted import Received, Script
+from pager.testing.scripted.chat import Chat
 
 PROSE = "It follows links, keeps the order of what it finds, and says so where something can't be read. " * 3
 HANDLE = "pg_0123abcd"

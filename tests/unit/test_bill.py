@@ -4,9 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instrumentation.bill import REMEMBERED, Bill, Charged, Marks, Prompt, tokens_in
-from pager.policy import Prices
-from pager.tokens import BYTES_A_TOKEN
+from instrumentation.accounting.billing import (
+    REMEMBERED,
+    Bill,
+    Charged,
+    Marks,
+    Prompt,
+    tokens_in,
+)
+from pager.paging.policy import Prices
+from pager.pricing.tokens import BYTES_A_TOKEN
 
 PRICES = Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0)
 

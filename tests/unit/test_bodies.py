@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.errors import BodyTooLarge, BodyTooSlow, NotUnderstood
-from pager.server.bodies import GIVEN, ClientLeft, Decoder, decoded, read
+from pager.proxy.request_body import (
+    GIVEN,
+    ClientLeft,
+    Decoder,
+    decoded,
+    read,
+)
 
 SOON = 60.0  # seconds: longer than any test takes
 

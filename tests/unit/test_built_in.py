@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pager import dialects
-from pager.built_in import brought
-from pager.experience import SHIPPED
-from pager.policy import Prices
-from pager.toolset import Outlook, decide
+from pager.paging.policy import Prices
+from pager.paging.priors import SHIPPED
+from pager.tools.decide import Outlook, decide
+from pager.tools.known_agents import brought
+from pager.wire import dialects
 
 CHAT = dialects.load("chat")
 PROSE = "Does what it says. It has a long story to tell of how and when to use it, and of what else there is. " * 6
@@ -87,7 +87,7 @@ def test_tools_of_an_unknown_program_are_not_taken_for_an_agents_because_of_a_na
 
 
 def test_an_agents_own_tool_is_sent_slim_once_sessions_show_that_it_is_not_called():
-    from pager.experience import Experience, Use, owner
+    from pager.paging.priors import Experience, Use, owner
 
     learned = Experience(tools={owner("local", "copilot/1.0"): {"create": Use(offered=8, called=0)}})
     own = AGENTS["Copilot CLI"].split()

@@ -6,8 +6,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.caches import TELLING, Cache, CacheKind, Evidence, uncached
-from pager.policy import Prices
+from pager.paging.policy import Prices
+from pager.pricing.provider_cache import (
+    TELLING,
+    Cache,
+    CacheKind,
+    Evidence,
+    uncached,
+)
 
 AUTOMATIC, MARKED, NONE = CacheKind
 TTL = 300.0

@@ -2,11 +2,11 @@
 
 import pytest
 
-from instrumentation.calls import meant
+from instrumentation.accounting.addresses import meant
 from pager.errors import ConfigError
-from pager.events import SessionOpened
-from pager.store import Batch
-from pager.stores.memory import Store
+from pager.log.events import SessionOpened
+from pager.log.store import Batch
+from pager.log.stores.memory import Store
 
 
 @pytest.fixture

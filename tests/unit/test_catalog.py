@@ -7,11 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from pager.caches import Cache, CacheKind
-from pager.catalog import Catalog, Model, family_of, read_kept, shipped_rules
-from pager.models import NAMED, Table
-from pager.policy import Prices
-from pager.tokens import CL100K, CLAUDE, CLAUDE_SINCE_4_7, O200K, UNKNOWN
+from pager.paging.policy import Prices
+from pager.pricing.catalog import (
+    Catalog,
+    Model,
+    family_of,
+    read_kept,
+    shipped_rules,
+)
+from pager.pricing.provider_cache import Cache, CacheKind
+from pager.pricing.rates import NAMED, Table
+from pager.pricing.tokens import (
+    CL100K,
+    CLAUDE,
+    CLAUDE_SINCE_4_7,
+    O200K,
+    UNKNOWN,
+)
 
 AUTOMATIC, MARKED, NONE = CacheKind
 PROVIDERS = ["anthropic", "openai", "elsewhere", "bedrock"]

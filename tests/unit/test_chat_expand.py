@@ -7,13 +7,13 @@ from guards import Watching
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.dialects import load
-from pager.model import Usage
-from pager.page_in import definition
-from pager.scripted.chat import Chat
-from pager.scripted.script import Call, Say
-from pager.scripted.wire import Turn
-from pager.splice import Carrier, Expansion
+from pager.paging.page_in import definition
+from pager.testing.scripted.chat import Chat
+from pager.testing.scripted.common import Turn
+from pager.testing.scripted.script import Call, Say
+from pager.values import Usage
+from pager.wire.dialects import load
+from pager.wire.stitching import Carrier, Expansion
 
 chat = load("chat")
 TOOL = "page_in"

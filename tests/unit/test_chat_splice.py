@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai import OpenAI
 
-from pager.dialects import load
 from pager.errors import NotUnderstood
-from pager.model import ToolUse, Usage
-from pager.scripted.chat import Chat
-from pager.scripted.script import Call, Say
-from pager.scripted.wire import Turn
-from pager.splice import Held, HeldCall
+from pager.testing.scripted.chat import Chat
+from pager.testing.scripted.common import Turn
+from pager.testing.scripted.script import Call, Say
+from pager.values import ToolUse, Usage
+from pager.wire.dialects import load
+from pager.wire.stitching import Held, HeldCall
 
 chat = load("chat")
 TOOL = "page_in"

@@ -6,15 +6,15 @@ import socket
 
 import pytest
 
-from pager import cli
-from pager.config import Folder
+from pager.cli import main
+from pager.config.loading import Folder
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
 
 def test_config_prints_what_is_in_force_and_where_it_came_from(tmp_path, capsys):
     (tmp_path / "ctxpager.toml").write_text("port = 9000\n[upstream]\nconnect_timeout = 3.5\n")
-    assert cli.main(["config", "--host", "::1"]) == 0
+    assert main.main(["config", "--host", "::1"]) == 0
     printed = capsys.readouterr().out
     lines = {line.split(" = ")[0]: line for line in printed.splitlines() if " = " in line}
     assert "9000" in lines["port"]
@@ -36,7 +36,7 @@ def test_config_prints_what_is_in_force_and_where_it_came_from(tmp_path, capsys)
     ],
 )
 def test_a_wrong_setting_ends_the_command_with_what_is_wrong(arguments, said, capsys):
-    assert cli.main(arguments) == 2
+    assert main.main(arguments) == 2
     told = capsys.readouterr().err
     assert all(word in told for word in said), told
 
@@ -58,7 +58,7 @@ MISTAKES = {
 def test_a_mistake_in_the_code_of_a_policy_is_told_in_one_line(tmp_path, capsys, name, flag):
     code, said = MISTAKES[name]
     (tmp_path / "mine.py").write_text(code)
-    assert cli.main(["config", *flag]) == 2
+    assert main.main(["config", *flag]) == 2
     told = capsys.readouterr().err
     assert told.startswith(f"ctxpager: flag {flag[0]}: ")
     assert said in told
@@ -68,7 +68,7 @@ def test_a_mistake_in_the_code_of_a_policy_is_told_in_one_line(tmp_path, capsys,
 
 
 def test_an_option_that_a_policy_does_not_take_is_told_with_where_it_was_given(capsys):
-    assert cli.main(["config", "--policy", "lru", "--paging-policy-options", "{ nope = 1 }"]) == 2
+    assert main.main(["config", "--policy", "lru", "--paging-policy-options", "{ nope = 1 }"]) == 2
     told = capsys.readouterr().err
     assert told.startswith(
         "ctxpager: flag --paging-policy-options: paging.policy_options: policy 'lru': it has no option"
@@ -77,14 +77,14 @@ def test_an_option_that_a_policy_does_not_take_is_told_with_where_it_was_given(c
 
 
 def test_check_of_a_folder_that_is_not_there_makes_none(tmp_path, capsys):
-    assert cli.main(["check", "--data-dir", str(tmp_path / "typo")]) == 2
+    assert main.main(["check", "--data-dir", str(tmp_path / "typo")]) == 2
     assert "typo" in capsys.readouterr().err
     assert not (tmp_path / "typo").exists()
 
 
 def test_check_of_an_empty_log_is_clean(tmp_path, capsys):
     (tmp_path / "data").mkdir()
-    assert cli.main(["check", "--data-dir", str(tmp_path / "data")]) == 0
+    assert main.main(["check", "--data-dir", str(tmp_path / "data")]) == 0
     assert "0 events, 0 blobs, clean" in capsys.readouterr().out
 
 
@@ -94,7 +94,7 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path, capfd):
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(SystemExit) as ended:
-            cli.main(["serve", "--port", str(port), "--data-dir", str(tmp_path / "data")])
+            main.main(["serve", "--port", str(port), "--data-dir", str(tmp_path / "data")])
     assert ended.value.code != 0
     assert f"can't listen on 127.0.0.1:{port}" in capfd.readouterr().err
 
@@ -112,14 +112,14 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path, capfd):
 def test_a_wrong_name_in_the_file_is_told_with_the_file_and_the_key(tmp_path, capsys, command, written, key):
     (tmp_path / "ctxpager.toml").write_text(written)
     Folder(tmp_path).trust()
-    assert cli.main([command]) == 2
+    assert main.main([command]) == 2
     told = capsys.readouterr().err
     assert f"{tmp_path / 'ctxpager.toml'}: {key}: " in told
 
 
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit):
-        cli.main(["--help"])
+        main.main(["--help"])
     told = capsys.readouterr().out
     assert all(command in told for command in ("serve", "config", "check", "demo"))
 
@@ -137,7 +137,7 @@ def test_help_names_every_command(capsys):
 )
 def test_the_help_of_a_command_shows_its_own_options_before_the_settings(capsys, command, own):
     with pytest.raises(SystemExit):
-        cli.main([command, "--help"])
+        main.main([command, "--help"])
     told = capsys.readouterr().out
     usage, options, settings = re.fullmatch(r"(usage: .*?)\n\n(.*)\nsettings:\n(.*)", told, re.DOTALL).groups()
     assert usage.startswith(f"usage: ctxpager {command} [OPTION ...]")
@@ -148,20 +148,20 @@ def test_the_help_of_a_command_shows_its_own_options_before_the_settings(capsys,
 
 def test_the_version_is_the_distributions(capsys):
     with pytest.raises(SystemExit):
-        cli.main(["--version"])
+        main.main(["--version"])
     assert json.dumps(capsys.readouterr().out.split()).count("ctxpager") == 1
 
 
 def test_the_demo_takes_its_own_arguments(capsys):
     with pytest.raises(SystemExit) as ended:
-        cli.main(["demo", "--help"])
+        main.main(["demo", "--help"])
     assert ended.value.code == 0
     assert "--data-dir" in capsys.readouterr().out
 
 
 def test_what_no_command_knows_is_refused(capsys):
     with pytest.raises(SystemExit) as ended:
-        cli.main(["config", "--data-dire", "x"])
+        main.main(["config", "--data-dire", "x"])
     assert ended.value.code == 2
     told = capsys.readouterr().err
     assert told == "ctxpager config: unrecognized arguments: --data-dire x; see ctxpager config --help\n"

@@ -8,14 +8,14 @@ import re
 import pytest
 
 from benchmarks import _logs
-from instrumentation import _analyze_command as command
-from instrumentation._analyze_places import starting, usual
-from instrumentation._analyze_progress import bar
-from instrumentation.analyze import analyze, prepare
-from instrumentation.analyze_words import as_json, as_text
-from instrumentation.comparison import Conditions, Contender
-from pager import cli
-from pager.config import Settings
+from instrumentation.analyze import command
+from instrumentation.analyze.agents import starting, usual
+from instrumentation.analyze.analysis import analyze, prepare
+from instrumentation.analyze.progress import bar
+from instrumentation.replay.compare import Conditions, Contender
+from instrumentation.reports.analyze import as_json, as_text
+from pager.cli import main
+from pager.config.loading import Settings
 
 IDLE = {"type": "function", "function": {"name": "idle", "description": "x" * 99, "parameters": {"type": "object"}}}
 BASE = "http://127.0.0.1:8787"
@@ -51,7 +51,7 @@ def record(path, calls=4, **header):
 
 
 def run(capsys, *arguments):
-    status = cli.main(["analyze", *map(str, arguments)])
+    status = main.main(["analyze", *map(str, arguments)])
     told = capsys.readouterr()
     return status, told.out, told.err
 

@@ -5,10 +5,15 @@ import time
 
 import pytest
 
-from pager import cli
-from pager.events import AnswerFinished, CallReceived, SessionOpened, Tokens
-from pager.store import Batch
-from pager.stores import open_store
+from pager.cli import main
+from pager.log.events import (
+    AnswerFinished,
+    CallReceived,
+    SessionOpened,
+    Tokens,
+)
+from pager.log.store import Batch
+from pager.log.stores import open_store
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +37,7 @@ def log(tmp_path, sessions, days_ago=0.0):
 
 
 def experiment(capsys, *arguments):
-    status = cli.main(["experiment", "--data-dir", "data", *map(str, arguments)])
+    status = main.main(["experiment", "--data-dir", "data", *map(str, arguments)])
     told = capsys.readouterr()
     return status, told.out, told.err
 

@@ -5,15 +5,15 @@ import json
 
 import pytest
 
-from pager import cli
-from pager.arms import Arms, Rule
-from pager.dialects import load
-from pager.model import Answer, Usage
-from pager.models import in_force
-from pager.plugins import load_policy
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.server.paging import Pager
-from pager.stores import open_store
+from pager.cli import main
+from pager.log.stores import open_store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.pricing.rates import in_force
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.values import Answer, Usage
+from pager.wire.dialects import load
 
 CHAT = load("chat")
 OPTIONS = {"age": 1, "size": 500}
@@ -58,7 +58,7 @@ def session(tmp_path):
 
 def explain(capsys, *arguments):
     in_force_then = ["--prices", "anthropic", "--data-dir", "data"]
-    status = cli.main(["explain", *map(str, arguments), *in_force_then])
+    status = main.main(["explain", *map(str, arguments), *in_force_then])
     told = capsys.readouterr()
     return status, told.out, told.err
 

@@ -7,14 +7,20 @@ from hashlib import sha256
 
 import pytest
 
-from pager import cli
-from pager.dialects import load
-from pager.events import BranchOpened, Learned, SessionOpened, ToolCalled, ToolsDecided
-from pager.experience import LOG, Use, decode
-from pager.server.journal import Incoming, Journal
-from pager.store import Batch
-from pager.stores import open_store
-from pager.toolset import Sent, Toolset
+from pager.cli import main
+from pager.log.events import (
+    BranchOpened,
+    Learned,
+    SessionOpened,
+    ToolCalled,
+    ToolsDecided,
+)
+from pager.log.store import Batch
+from pager.log.stores import open_store
+from pager.paging.priors import LOG, Use, decode
+from pager.proxy.log_writer import Incoming, Journal
+from pager.tools.decide import Sent, Toolset
+from pager.wire.dialects import load
 
 CHAT = load("chat")
 TOOLS = [{"type": "function", "function": {"name": "read"}}]
@@ -57,7 +63,7 @@ def log(folder, calls, key="one", harness="claude-cli/2.1.0 (external, cli)", ag
 
 
 def learn(capsys, folder, *arguments):
-    status = cli.main(["learn", "--data-dir", str(folder), *arguments])
+    status = main.main(["learn", "--data-dir", str(folder), *arguments])
     told = capsys.readouterr()
     return status, told.out, told.err
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from pager import cli
-from pager.dialects import load
-from pager.model import Answer
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.stores import open_store
+from pager.cli import main
+from pager.log.stores import open_store
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.values import Answer
+from pager.wire.dialects import load
 
 CHAT = load("chat")
 
@@ -58,7 +58,7 @@ def log(folder, calls, key):
 
 
 def replay(capsys, *arguments):
-    status = cli.main(["replay", *map(str, arguments)])
+    status = main.main(["replay", *map(str, arguments)])
     told = capsys.readouterr()
     return status, told.out, told.err
 

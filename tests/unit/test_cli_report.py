@@ -8,16 +8,16 @@ import time
 
 import pytest
 
-from pager import cli
-from pager.arms import Arms, Rule
-from pager.dialects import load
-from pager.model import Answer, Usage
-from pager.models import in_force
-from pager.plugins import load_policy
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.server.paging import Pager
-from pager.stores import open_store
-from pager.tooling import Shortening
+from pager.cli import main
+from pager.log.stores import open_store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.paging.settle_tools import Shortening
+from pager.pricing.rates import in_force
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.values import Answer, Usage
+from pager.wire.dialects import load
 
 CHAT = load("chat")
 SECRET = "the secret words of the file"
@@ -72,7 +72,7 @@ def log(tmp_path):
 
 
 def run(tmp_path, *arguments):
-    return cli.main(["report", "--data-dir", str(tmp_path / "data"), *arguments])
+    return main.main(["report", "--data-dir", str(tmp_path / "data"), *arguments])
 
 
 def test_all_sessions_are_summed_up(log, tmp_path, capsys):
@@ -159,7 +159,7 @@ def test_a_wrong_session_and_a_log_without_any_are_told(log, tmp_path, capsys):
     assert run(tmp_path, "--format", "html") == 2
     assert "--format html shows one session" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
-    assert cli.main(["report", "--data-dir", str(tmp_path / "empty")]) == 2
+    assert main.main(["report", "--data-dir", str(tmp_path / "empty")]) == 2
     assert "there is no answered call to report on" in capsys.readouterr().err
 
 

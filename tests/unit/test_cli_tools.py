@@ -6,16 +6,16 @@ import time
 
 import pytest
 
-from pager import cli
-from pager.arms import Arms, Rule
-from pager.dialects import load
-from pager.model import Answer, ToolUse
-from pager.models import in_force
-from pager.plugins import load_policy
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.server.paging import Pager
-from pager.stores import open_store
-from pager.tooling import Shortening
+from pager.cli import main
+from pager.log.stores import open_store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.paging.settle_tools import Shortening
+from pager.pricing.rates import in_force
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.values import Answer, ToolUse
+from pager.wire.dialects import load
 
 CHAT = load("chat")
 PROSE = "It is explained at length, with all that is to be minded, and what happens if it is not. " * 4
@@ -67,7 +67,7 @@ def log(tmp_path):
 
 
 def tools(capsys, *arguments):
-    status = cli.main(["tools", "--data-dir", "data", *map(str, arguments)])
+    status = main.main(["tools", "--data-dir", "data", *map(str, arguments)])
     told = capsys.readouterr()
     return status, told.out, told.err
 

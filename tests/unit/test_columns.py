@@ -12,14 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from pager import planner
-from pager.columns import BETWEEN, Columns, Mirror, Pages, columns
-from pager.dialects import load
-from pager.page import STUB_TOKENS, Page
-from pager.policy import PageView, Prices
-from pager.splice import Leg, Part
-from pager.table import Items
-from pager.tables import Tables
+from pager.paging import planner
+from pager.paging.page import STUB_TOKENS, Page
+from pager.paging.page_arrays import (
+    BETWEEN,
+    Columns,
+    Mirror,
+    Pages,
+    columns,
+)
+from pager.paging.page_table import Items
+from pager.paging.page_tables import Tables
+from pager.paging.policy import PageView, Prices
+from pager.wire.dialects import load
+from pager.wire.stitching import Leg, Part
 
 chat = load("chat")
 TERMS = planner.Terms(Prices(), window=10_000, reserve=1_000)

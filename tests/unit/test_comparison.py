@@ -5,15 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from instrumentation.bill import Charged
-from instrumentation.comparison import Comparison, Conditions, Contender, Played, compare, total
-from instrumentation.options import contenders
-from instrumentation.printing import as_json, as_table
-from instrumentation.replay import Outcome
-from instrumentation.steps import Recording, Step
-from pager.dialects import load
+from instrumentation.accounting.billing import Charged
+from instrumentation.replay.compare import (
+    Comparison,
+    Conditions,
+    Contender,
+    Played,
+    compare,
+    total,
+)
+from instrumentation.replay.player import Outcome
+from instrumentation.replay.policy_options import contenders
+from instrumentation.replay.recording import Recording, Step
+from instrumentation.reports.replay import as_json, as_table
 from pager.errors import ConfigError, PolicyError
-from pager.tooling import Shortening
+from pager.paging.settle_tools import Shortening
+from pager.wire.dialects import load
 
 ANTHROPIC = Conditions("anthropic")
 

@@ -9,10 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pager.config import KEYS, Folder, Loaded, Settings, Upstream, load, render
+from pager.config.loading import (
+    KEYS,
+    Folder,
+    Loaded,
+    Settings,
+    Upstream,
+    load,
+    render,
+)
+from pager.config.reference import example, reference
+from pager.config.trust import Trusted
 from pager.errors import ConfigError
-from pager.reference import example, reference
-from pager.trust import Trusted
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(str.strip)
@@ -581,16 +589,16 @@ def test_every_setting_has_a_description_with_a_reason_and_a_variable_and_flag_o
 
 def test_the_documentation_is_what_the_settings_say():
     documented = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
-    assert documented == reference(), "run: python -m pager.reference > docs/config.md"
+    assert documented == reference(), "run: python -m pager.config.reference > docs/config.md"
     for key in KEYS:
         assert f"### `{key.name}`\n\n{key.description}\n" in documented
 
 
 def test_the_command_in_the_documentation_makes_it():
-    command = [sys.executable, "-m", "pager.reference"]
+    command = [sys.executable, "-m", "pager.config.reference"]
     made = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True)
     assert made.stdout == reference()
-    assert "python -m pager.reference > docs/config.md" in made.stdout
+    assert "python -m pager.config.reference > docs/config.md" in made.stdout
 
 
 def test_the_documentation_names_no_folder_of_this_machine():

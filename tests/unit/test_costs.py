@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instrumentation.costs import Cost, cost, units
-from pager.events import Tokens
-from pager.models import in_force
-from pager.policy import Prices
+from instrumentation.accounting.usage_cost import Cost, cost, units
+from pager.log.events import Tokens
+from pager.paging.policy import Prices
+from pager.pricing.rates import in_force
 
 PRICES = Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0)
 OWN = {"own": {"input": 2.0, "output": 10.0, "cached": 0.2, "written": 2.5}, "other": {"input": 4.0}}

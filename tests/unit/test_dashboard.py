@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instrumentation._dashboard_answers import KEPT, Answers
-from instrumentation._dashboard_index import Index, Line
-from instrumentation._dashboard_outline import outline
-from instrumentation._dashboard_process import FAILED, Elsewhere, serve
-from instrumentation.dashboard import Dashboard
-from instrumentation.ledger import story
-from pager.arms import Arms, Rule
-from pager.dialects import load
-from pager.events import (
+from instrumentation.accounting.ledger.sums import story
+from instrumentation.dashboard.answers import KEPT, Answers
+from instrumentation.dashboard.index import Index, Line
+from instrumentation.dashboard.outline import outline
+from instrumentation.dashboard.process import FAILED, Elsewhere, serve
+from instrumentation.dashboard.server import Dashboard
+from pager.config.settings import Settings
+from pager.log.events import (
     AnswerFinished,
     AttemptFailed,
     BranchOpened,
@@ -30,14 +29,15 @@ from pager.events import (
     Tokens,
     ToolsDecided,
 )
-from pager.model import Answer, ToolUse, Usage
-from pager.models import in_force
-from pager.plugins import load_policy
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.server.paging import Pager
-from pager.settings import Settings
-from pager.store import Batch, Stored
-from pager.stores import open_store
+from pager.log.store import Batch, Stored
+from pager.log.stores import open_store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.pricing.rates import in_force
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.values import Answer, ToolUse, Usage
+from pager.wire.dialects import load
 
 CHAT = load("chat")
 MODEL = "claude-opus-4-5"

@@ -2,12 +2,17 @@
 
 import pytest
 
-from pager import cli
+from pager.cli import main
+from pager.config.settings import Settings
 from pager.errors import ConfigError
-from pager.hosts import is_loopback, is_ours
-from pager.server import presence
-from pager.server.doors import Door, expect_closed, expect_elsewhere, tenants_of
-from pager.settings import Settings
+from pager.host_names import is_loopback, is_ours
+from pager.proxy.serving import presence
+from pager.proxy.serving.doors import (
+    Door,
+    expect_closed,
+    expect_elsewhere,
+    tenants_of,
+)
 
 OWN_KEYS = {"identity": {"keys": {"team": "TEAM_KEY"}}}
 OWN_CREDENTIAL = {"upstream": {"api_key_env": "PROVIDER_KEY"}}
@@ -56,7 +61,7 @@ def test_on_this_machine_alone_no_keys_are_needed(host):
     ],
 )
 def test_the_command_ends_with_one_line_and_makes_no_log(flags, said, tmp_path, capsys):
-    assert cli.main(["serve", "--data-dir", str(tmp_path / "data"), *flags]) == 2
+    assert main.main(["serve", "--data-dir", str(tmp_path / "data"), *flags]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert not (tmp_path / "data").exists()

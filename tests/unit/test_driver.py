@@ -2,9 +2,9 @@
 
 import asyncio
 
-from pager.server.driver import Driver
-from pager.server.upstream import Upstream
-from pager.settings import Settings
+from pager.config.settings import Settings
+from pager.proxy.call import Driver
+from pager.proxy.upstream import Upstream
 
 
 class Unsliceable(bytes):

@@ -4,12 +4,12 @@ import asyncio
 import json
 from pathlib import Path
 
-from pager import dialects
-from pager.catalog import family_of
-from pager.server.estimates import COUNTED_AT_ONCE, Estimates
-from pager.server.journal import Incoming, Journal
-from pager.stores import open_store
-from pager.tokens import Counter
+from pager.log.stores import open_store
+from pager.pricing.catalog import family_of
+from pager.pricing.tokens import Counter
+from pager.proxy.log_writer import Incoming, Journal
+from pager.proxy.token_counting import COUNTED_AT_ONCE, Estimates
+from pager.wire import dialects
 
 CHAT = dialects.load("chat")
 TOOLS = [{"type": "function", "function": {"name": "run", "description": "run it " * 200}}]

@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager import events
 from pager.errors import StoreCorrupt
-from pager.events import EVENT_TYPES, SCHEMA_VERSION, Event, decode, encode
+from pager.log import events
+from pager.log.events import (
+    EVENT_TYPES,
+    SCHEMA_VERSION,
+    Event,
+    decode,
+    encode,
+)
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "log.md").read_text()

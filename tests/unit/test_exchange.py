@@ -4,8 +4,18 @@ import json
 
 import pytest
 
-from pager.exchange import ANSWER_NOW, LAST, LONGEST, ROUNDS, Next, Refusal, Replies, follows, reply
-from pager.splice import Held, HeldCall
+from pager.paging.held_calls import (
+    ANSWER_NOW,
+    LAST,
+    LONGEST,
+    ROUNDS,
+    Next,
+    Refusal,
+    Replies,
+    follows,
+    reply,
+)
+from pager.wire.stitching import Held, HeldCall
 
 A, B = "pg_aaaaaaaaaaaaaaaa", "pg_bbbbbbbbbbbbbbbb"
 PAGES = {A: "one\ntwo\n", B: "x" * 5_000}

@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager import experience, sessions, tooling
-from pager.dialects import load
-from pager.events import Bypassed, Learned
-from pager.experience import (
+from pager.log.events import Bypassed, Learned
+from pager.log.store import Stored
+from pager.paging import priors, settle_tools
+from pager.paging.page_tables import Tables
+from pager.paging.planner import Terms
+from pager.paging.policy import Prices
+from pager.paging.priors import (
     ENOUGH,
     GROWTH,
     LONGEST,
@@ -34,12 +37,10 @@ from pager.experience import (
     shipped,
     strength,
 )
-from pager.lineage import Branch, Session
-from pager.planner import Terms
-from pager.policy import Prices
-from pager.store import Stored
-from pager.tables import Tables
-from pager.toolset import OFTEN
+from pager.sessions import registry
+from pager.sessions.lineage import Branch, Session
+from pager.tools.decide import OFTEN
+from pager.wire.dialects import load
 
 
 def knows(harness="agent", **more):
@@ -257,10 +258,10 @@ def decided(tenant, known):
     dialect = load("chat")
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": tools}).encode()
     session = Session("s_1", tenant, branches=[Branch(0, "", b"", b"")])
-    sessions.open_table(session, 0, None, "chat", Tables(load, {}.get))
+    registry.open_table(session, 0, None, "chat", Tables(load, {}.get))
     terms = Terms(Prices(), 100_000, 10_000, experience=known, harness="agent/1")
     offers = dialect.offers(dialect.parse(body)).offers
-    found = tooling.settle(session, (0, 1, 1), offers, [], terms, tooling.Shortening())
+    found = settle_tools.settle(session, (0, 1, 1), offers, [], terms, settle_tools.Shortening())
     return found.content, {one.name: one.form for one in session.tables[0].tools.sent}
 
 
@@ -350,7 +351,7 @@ def test_which_tools_are_called_is_part_of_the_version(harnesses, tools):
 
 
 def stored(*events):
-    return [Stored(at + 1, experience.LOG, 100.0 * at, event) for at, event in enumerate(events)]
+    return [Stored(at + 1, priors.LOG, 100.0 * at, event) for at, event in enumerate(events)]
 
 
 def test_the_newest_version_is_the_last_that_was_logged():

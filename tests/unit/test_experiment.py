@@ -8,13 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instrumentation.experiment import report
-from instrumentation.experiment_words import as_json, as_text, compared
-from instrumentation.intervals import DRAWS, Group, Ratio, group, needed, ratio
-from pager.events import AnswerFinished, AttemptFailed, CallReceived, LegFinished, SessionOpened, Tokens
-from pager.models import in_force
-from pager.store import Batch
-from pager.stores.memory import Store
+from instrumentation.accounting.confidence import (
+    DRAWS,
+    Group,
+    Ratio,
+    group,
+    needed,
+    ratio,
+)
+from instrumentation.accounting.experiment import report
+from instrumentation.reports.experiment import as_json, as_text, compared
+from pager.log.events import (
+    AnswerFinished,
+    AttemptFailed,
+    CallReceived,
+    LegFinished,
+    SessionOpened,
+    Tokens,
+)
+from pager.log.store import Batch
+from pager.log.stores.memory import Store
+from pager.pricing.rates import in_force
 
 MODELS = in_force("", {"own": {"input": 2.0, "output": 10.0, "cached": 0.2, "written": 2.5}})
 SHARES = {"cost_aware": 0.9, "keep_all": 0.1}

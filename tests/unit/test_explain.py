@@ -10,26 +10,33 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instrumentation import explain_words
-from instrumentation.calls import Where, find_call, meant
-from instrumentation.explain import Conditions, explain
-from pager import planner, sessions
-from pager.arms import Arms, Rule
-from pager.dialects import load
+from instrumentation.accounting.addresses import Where, find_call, meant
+from instrumentation.accounting.explain import Conditions, explain
+from instrumentation.reports import explain as explain_words
 from pager.errors import ConfigError, PolicyError
-from pager.events import Bypassed, CallReceived, LegFinished, Tokens, ToolsDecided
-from pager.experience import Experience, Harness
-from pager.model import Answer, Usage
-from pager.models import in_force
-from pager.plugins import load_policy
-from pager.policy import Decision
-from pager.server import driver
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.server.paging import Pager
-from pager.splice import Leg, Part
-from pager.store import Batch
-from pager.stores.memory import Store
-from pager.stubs import handle_of
+from pager.log.events import (
+    Bypassed,
+    CallReceived,
+    LegFinished,
+    Tokens,
+    ToolsDecided,
+)
+from pager.log.store import Batch
+from pager.log.stores.memory import Store
+from pager.paging import planner
+from pager.paging.plan_call import Pager
+from pager.paging.policy import Decision
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.paging.priors import Experience, Harness
+from pager.paging.stub import handle_of
+from pager.pricing.rates import in_force
+from pager.proxy import call as driver
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.sessions import registry
+from pager.values import Answer, Usage
+from pager.wire.dialects import load
+from pager.wire.stitching import Leg, Part
 
 ANTHROPIC = in_force("anthropic", {})
 FIFO = {"age": 1, "size": 500}
@@ -100,7 +107,7 @@ def play(store, calls, *, policy=None, name="cost_aware", dialect="chat", arms=N
             usage = Usage(one.tokens, tells_cached=True) if one.tokens else None
             if entry.paged is not None and one.tokens:
                 counted = Tokens(one.tokens, tells_cached=True)
-                sessions.learn_usage(entry.paged.table, counted, len(raw), entry.placement.call)
+                registry.learn_usage(entry.paged.table, counted, len(raw), entry.placement.call)
             journal.answer(entry, Answer(text="Yes.", usage=usage), Outcome(200, b"{}", 1.0, 2.0, now), 0)
         await journal.drain()
         return entry.session.id
@@ -262,7 +269,7 @@ def test_a_decision_that_breaks_a_rule_is_told_with_the_rule():
 
 
 OWN = """
-from pager.policy import Decision, Weighed
+from pager.paging.policy import Decision, Weighed
 
 class Last:
     \"\"\"Evicts the last page that it may, of a prompt that is large enough; every second page costs more.\"\"\"
@@ -344,7 +351,7 @@ def test_a_page_that_was_asked_for_stays_a_while():
         event = LegFinished(
             0, 3, 1, leg=1, said=sha256(said).hexdigest(), body=sha256(b"").hexdigest(), size=0, pages=[handle]
         )
-        sessions.keep_leg(entry.paged.table, event, leg)
+        registry.keep_leg(entry.paged.table, event, leg)
         await journal.note(entry, now, [event], {sha256(said).digest(): said, sha256(b"").digest(): b""})
 
     store = Store()

@@ -8,21 +8,29 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pager import dialects, sessions
-from pager.arms import Arms, Rule
 from pager.errors import StoreCorrupt
-from pager.events import BranchOpened, Bypassed, CallReceived, Evicted, LegFinished, Repacked
-from pager.lineage import Session
-from pager.models import Table as Models
-from pager.policy import Decision
-from pager.server.entries import Incoming
-from pager.server.journal import Journal
-from pager.server.paging import Pager
-from pager.splice import Leg, Part
-from pager.store import Stored
-from pager.stores import open_store
-from pager.stubs import handle_of
-from pager.tables import Tables
+from pager.log.events import (
+    BranchOpened,
+    Bypassed,
+    CallReceived,
+    Evicted,
+    LegFinished,
+    Repacked,
+)
+from pager.log.store import Stored
+from pager.log.stores import open_store
+from pager.paging.page_tables import Tables
+from pager.paging.plan_call import Pager
+from pager.paging.policy import Decision
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.stub import handle_of
+from pager.pricing.rates import Table as Models
+from pager.proxy.log_records import Incoming
+from pager.proxy.log_writer import Journal
+from pager.sessions import registry
+from pager.sessions.lineage import Session
+from pager.wire import dialects
+from pager.wire.stitching import Leg, Part
 
 chat = dialects.load("chat")
 A, B = "a" * 1_000, "b" * 1_000
@@ -110,8 +118,8 @@ class Log:
         def norms(_, digests):
             return [chat.decode(self.tables.item(digest)).norm for digest in digests]
 
-        session = sessions.fold("s", self.rows, norms)
-        sessions.fold_tables(session, self.rows, norms, self.tables)
+        session = registry.fold("s", self.rows, norms)
+        registry.fold_tables(session, self.rows, norms, self.tables)
         return session.tables
 
 
@@ -191,7 +199,7 @@ def test_a_fork_in_another_wire_format_begins_with_nothing():
 
 def test_a_branch_whose_parent_has_no_table_begins_with_nothing():
     session = Session("s", "local")
-    sessions.open_table(session, 1, 0, "chat", Log().tables)
+    registry.open_table(session, 1, 0, "chat", Log().tables)
     assert session.tables[1].slots == []
 
 

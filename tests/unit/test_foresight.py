@@ -11,9 +11,14 @@ from math import inf
 import pytest
 from msgspec import structs
 
-from instrumentation.foresight import Belady, Greedy, next_needs
-from instrumentation.steps import Future
-from pager.policy import Decision, PageView, Prices, View
+from instrumentation.optimum.foresight import Belady, Greedy, next_needs
+from instrumentation.replay.recording import Future
+from pager.paging.policy import (
+    Decision,
+    PageView,
+    Prices,
+    View,
+)
 
 PRICES = Prices(read=0.1, write=1.1, output=5.0)
 PAGE = PageView("", "result", 4_000, 1_040, 40, 0, 0, 500, 9, 9, 0, 0, False, False, True, True)

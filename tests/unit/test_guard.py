@@ -5,13 +5,13 @@ import json
 import msgspec
 import orjson
 
-from pager.dialects import load
-from pager.exchange import ROUNDS
-from pager.guard import CORRECTIONS, Guard
-from pager.policy import Prices
-from pager.splice import HeldCall, Leg
-from pager.table import Hidden, Source, Table
-from pager.toolset import Outlook, Toolset, decide
+from pager.paging.call_guard import CORRECTIONS, Guard
+from pager.paging.held_calls import ROUNDS
+from pager.paging.page_table import Hidden, Source, Table
+from pager.paging.policy import Prices
+from pager.tools.decide import Outlook, Toolset, decide
+from pager.wire.dialects import load
+from pager.wire.stitching import HeldCall, Leg
 
 CHAT = load("chat")
 PAGE = "pg_aaaaaaaaaaaaaaaa"

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pager import dialects
-from pager.arms import Arms, Rule
-from pager.models import in_force
-from pager.plugins import load_policy
-from pager.server.entries import Incoming
-from pager.server.journal import HEAVY_MESSAGES, Journal
-from pager.server.paging import Pager
-from pager.stores import open_store
+from pager.log.stores import open_store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.pricing.rates import in_force
+from pager.proxy.log_records import Incoming
+from pager.proxy.log_writer import HEAVY_MESSAGES, Journal
+from pager.wire import dialects
 
 CHAT = dialects.load("chat")
 RESULT = "".join(f"line {number} of what the tool found\n" for number in range(50))

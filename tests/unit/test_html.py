@@ -13,8 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instrumentation.html import SCRIPTS, WITH, WITHOUT, page, script, style, values
-from instrumentation.story import WASTE, CallStory, PageStory, Parts, Repack, Story
+from instrumentation.accounting.story import (
+    WASTE,
+    CallStory,
+    PageStory,
+    Parts,
+    Repack,
+    Story,
+)
+from instrumentation.reports.page import (
+    SCRIPTS,
+    WITH,
+    WITHOUT,
+    page,
+    script,
+    style,
+    values,
+)
 
 ANYTHING = st.text(st.characters(), max_size=30) | st.sampled_from(
     ["</script>", "<!--<script>", "]]>", "$story", "${script}", "$$", "\u2028", "\ud800", "&lt;", '"\\']

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pager.identity import Key, session_key, tenant_of
+from pager.sessions.identity import Key, session_key, tenant_of
 
 OPEN = {"keys": {}, "account_headers": ("chatgpt-account-id",), "loopback": True}
 

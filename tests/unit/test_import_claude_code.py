@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from instrumentation import importing
-from instrumentation.bill import tokens_in
-from instrumentation.comparison import Conditions, Contender, compare
-from instrumentation.importing import Problems
-from pager.events import Tokens
-from pager.tokens import BYTES_A_TOKEN
+from instrumentation.accounting.billing import tokens_in
+from instrumentation.replay import log_files
+from instrumentation.replay.compare import Conditions, Contender, compare
+from instrumentation.replay.log_files import Problems
+from pager.log.events import Tokens
+from pager.pricing.tokens import BYTES_A_TOKEN
 
 SESSION = "5f0c6d2e-0001-4000-8000-000000000001"
 
@@ -55,7 +55,7 @@ class Log:
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = [row if isinstance(row, str) else json.dumps(row, separators=(",", ":")) for row in self.lines]
         path.write_text("\n".join(rows) + "\n" + tail)
-        return list(importing.read(path, problems if problems is not None else Problems()))
+        return list(log_files.read(path, problems if problems is not None else Problems()))
 
 
 def text(words):

@@ -2,10 +2,10 @@
 
 import json
 
-from instrumentation import importing
-from instrumentation.bill import tokens_in
-from instrumentation.importing import Problems
-from pager.events import Tokens
+from instrumentation.accounting.billing import tokens_in
+from instrumentation.replay import log_files
+from instrumentation.replay.log_files import Problems
+from pager.log.events import Tokens
 
 THREAD = "019a2d7a-41c4-78b1-b7cc-a45d62a89cd5"
 
@@ -55,7 +55,7 @@ class Rollout:
         path = tmp_path / f"rollout-2026-01-01T00-00-00-{THREAD}.jsonl"
         rows = [row if isinstance(row, str) else json.dumps(row, separators=(",", ":")) for row in self.lines]
         path.write_text("\n".join(rows) + "\n" + tail)
-        return list(importing.read(path, problems if problems is not None else Problems()))
+        return list(log_files.read(path, problems if problems is not None else Problems()))
 
 
 def only(imported):

@@ -2,10 +2,16 @@
 
 import pytest
 
-from instrumentation.drafts import UNRECORDED, Draft, Line, counted, outside
-from instrumentation.offered import Called, offers_in, written
-from pager.events import Tokens
-from pager.tokens import BYTES_A_TOKEN
+from instrumentation.replay.drafts import (
+    UNRECORDED,
+    Draft,
+    Line,
+    counted,
+    outside,
+)
+from instrumentation.replay.inferred_tools import Called, offers_in, written
+from pager.log.events import Tokens
+from pager.pricing.tokens import BYTES_A_TOKEN
 
 
 @pytest.mark.parametrize(

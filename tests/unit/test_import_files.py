@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from benchmarks import _logs
 from benchmarks import importing as benchmark
-from instrumentation import importing, logged, recordings
-from instrumentation.importers import _lines, detect, found
-from instrumentation.importing import Problems
-from pager.dialects import load
-from pager.model import Answer, Usage
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.stores import open_store
+from instrumentation.replay import from_log, log_files, recording_files
+from instrumentation.replay.importers import _lines, detect, found
+from instrumentation.replay.log_files import Problems
+from pager.log.stores import open_store
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.values import Answer, Usage
+from pager.wire.dialects import load
 
 SAMPLES = {name: b"".join(make(1, 4)) for name, make in _logs.FORMATS.items()}
 SAMPLES["openai messages"] = SAMPLES["recording"].split(b"\n", 1)[1]
@@ -81,7 +81,7 @@ def test_our_own_log_is_taken_for_no_other(log):
 
 def test_a_format_is_known_by_what_is_in_the_file_not_by_its_name(tmp_path):
     path = write(tmp_path / "notes.txt", gzip.compress(SAMPLES["codex"]))
-    assert importing.format_of(path) == "codex"
+    assert log_files.format_of(path) == "codex"
 
 
 @pytest.mark.parametrize(
@@ -97,20 +97,20 @@ def test_a_format_is_known_by_what_is_in_the_file_not_by_its_name(tmp_path):
 )
 def test_what_is_no_log_is_of_no_format(tmp_path, content):
     path, problems = write(tmp_path / "x.jsonl", content), Problems()
-    assert list(importing.read(path, problems)) == []
+    assert list(log_files.read(path, problems)) == []
     assert (problems.unknown, problems.bad) == ([path], 0)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n"])
 def test_an_empty_file_is_no_problem(tmp_path, content):
     problems = Problems()
-    assert list(importing.read(write(tmp_path / "x.jsonl", content), problems)) == []
+    assert list(log_files.read(write(tmp_path / "x.jsonl", content), problems)) == []
     assert problems == Problems()
 
 
 def test_a_file_that_is_not_there_is_of_no_known_format(tmp_path):
     problems = Problems()
-    assert list(importing.read(tmp_path / "none.jsonl", problems)) == []
+    assert list(log_files.read(tmp_path / "none.jsonl", problems)) == []
     assert problems.unknown == [tmp_path / "none.jsonl"]
 
 
@@ -128,14 +128,14 @@ def test_files_below_folders_are_found_in_order_and_each_once(tmp_path):
         write(tmp_path / name, b"")
     named = write(tmp_path / "named.log", b"")
     expected = ["a/one.json", "b/three.jsonl.gz", "b/two.jsonl", "c.sqlite3", "named.log"]
-    assert importing.files([tmp_path, named, tmp_path / "b"]) == [tmp_path / name for name in expected]
+    assert log_files.files([tmp_path, named, tmp_path / "b"]) == [tmp_path / name for name in expected]
 
 
 def test_logs_of_all_formats_are_read_together(tmp_path, log):
     for number, (name, content) in enumerate(SAMPLES.items()):
         write(tmp_path / "logs" / f"{number} {name}.jsonl", content)
     problems = Problems()
-    read = list(importing.read_all([tmp_path / "logs", log], problems))
+    read = list(log_files.read_all([tmp_path / "logs", log], problems))
     assert {one.format for one in read} == set(found())
     sessions = {one.recording.name: (one.recording.dialect, len(one.recording.steps)) for one in read[:-1]}
     assert sessions == {
@@ -157,8 +157,8 @@ def test_a_log_cut_anywhere_is_read_up_to_there(tmp_path_factory, sample, data):
     cut = data.draw(st.integers(0, len(content)))
     path, problems = write(tmp_path_factory.mktemp("cut") / "x.jsonl", content[:cut]), Problems()
     whole = write(path.with_name("x.json"), content)
-    every = [plain(one.recording) for one in importing.read(whole, Problems())]
-    for one in importing.read(path, problems):
+    every = [plain(one.recording) for one in log_files.read(whole, Problems())]
+    for one in log_files.read(path, problems):
         name, _, _, steps = plain(one.recording)
         there = next(known for known in every if known[0] == name)[3]
         assert [step.new for step in steps] == [step.new for step in there][: len(steps)]
@@ -171,7 +171,7 @@ def test_a_log_cut_anywhere_is_read_up_to_there(tmp_path_factory, sample, data):
 def test_a_compressed_file_that_was_cut_is_read_up_to_there(tmp_path):
     content = b"".join(_logs.codex(1, 40))
     path, problems = write(tmp_path / "x.jsonl.gz", gzip.compress(content)[:-3000]), Problems()
-    (one,) = importing.read(path, problems)
+    (one,) = log_files.read(path, problems)
     assert 0 < len(one.recording.steps) < 40
     assert problems.broken == [path]
     assert "is no whole gzip file" in problems.examples[-1]
@@ -186,7 +186,7 @@ def test_a_file_that_is_gone_when_it_is_read_is_told(tmp_path):
 
 
 def test_a_file_that_is_no_gzip_after_all_is_of_no_format(tmp_path):
-    assert importing.format_of(write(tmp_path / "x.gz", b"\x1f\x8b and no more")) == ""
+    assert log_files.format_of(write(tmp_path / "x.gz", b"\x1f\x8b and no more")) == ""
 
 
 def test_problems_beyond_the_first_are_only_counted(tmp_path):
@@ -202,32 +202,32 @@ def test_problems_beyond_the_first_are_only_counted(tmp_path):
 @pytest.mark.recorded
 @pytest.mark.skipif(not os.environ.get("CTXPAGER_RECORDINGS"), reason="CTXPAGER_RECORDINGS is not set")
 def test_recordings_are_read_as_those_who_play_them_read_them():
-    every = recordings.files(Path(os.environ["CTXPAGER_RECORDINGS"]) / "traces")
+    every = recording_files.files(Path(os.environ["CTXPAGER_RECORDINGS"]) / "traces")
     problems = Problems()
     for path in every[::7]:
-        (one,) = importing.read(path, problems)
+        (one,) = log_files.read(path, problems)
         assert one.format == "recording"
-        assert plain(one.recording) == plain(recordings.load(path))
+        assert plain(one.recording) == plain(recording_files.load(path))
     assert problems.bad == 0
 
 
 def test_a_recording_is_read_as_those_who_play_it_read_it(tmp_path):
     path = write(tmp_path / "x.jsonl", SAMPLES["recording"])
-    (one,) = importing.read(path, Problems())
-    assert plain(one.recording) == plain(recordings.load(path))
+    (one,) = log_files.read(path, Problems())
+    assert plain(one.recording) == plain(recording_files.load(path))
 
 
 def test_bad_lines_of_a_recording_are_skipped(tmp_path):
     rows = [b"{", b'{"session": "one"}', b'{"role": "user", "content": "go"}', b"[]", b'{"no": "role"}']
     rows += [b'{"role": "assistant", "content": "1", "_meta": {"usage": {"prompt_tokens": 9, "completion_tokens": 2}}}']
     path, problems = write(tmp_path / "x.jsonl", b"\n".join(rows)), Problems()
-    (one,) = importing.read(path, problems)
+    (one,) = log_files.read(path, problems)
     (step,) = one.recording.steps
     assert (step.said, step.usage.input, step.usage.output, problems.bad) == ("1", 9, 2, 3)
 
 
 def test_a_recording_of_a_header_alone_is_no_session(tmp_path):
-    assert list(importing.read(write(tmp_path / "x.jsonl", b'{"session": "one"}\n'), Problems())) == []
+    assert list(log_files.read(write(tmp_path / "x.jsonl", b'{"session": "one"}\n'), Problems())) == []
 
 
 def test_a_conversation_may_tell_its_name_its_model_and_its_tools(tmp_path):
@@ -239,7 +239,7 @@ def test_a_conversation_may_tell_its_name_its_model_and_its_tools(tmp_path):
     ]
     rows += [{"messages": messages[:1]}, {"other": 1}]
     path, problems = write(tmp_path / "x.jsonl", b"\n".join(json.dumps(row).encode() for row in rows)), Problems()
-    first, second = (one.recording for one in importing.read(path, problems))
+    first, second = (one.recording for one in log_files.read(path, problems))
     assert (first.name, first.steps[0].model, first.steps[0].tools) == ("chat-1", "gpt-5", frozenset({"look"}))
     assert (second.name, second.steps[0].model, second.steps[0].tools) == ("x:2", "model", None)
     assert problems.bad == 1
@@ -249,7 +249,7 @@ def test_a_conversation_may_tell_its_name_its_model_and_its_tools(tmp_path):
 def test_other_peoples_json_is_nobodys_log(tmp_path, kind):
     for name in ("schema.json", "rows.jsonl"):
         (tmp_path / name).write_text(json.dumps({"type": kind, "payload": [], "messages": {}}))
-        assert importing.format_of(tmp_path / name) in (None, "")
+        assert log_files.format_of(tmp_path / name) in (None, "")
 
 
 def test_messages_of_odd_shapes_are_never_fatal(tmp_path):
@@ -258,7 +258,7 @@ def test_messages_of_odd_shapes_are_never_fatal(tmp_path):
         {"role": "assistant", "content": None, "tool_calls": [3, {"function": "x"}], "_meta": {"usage": {"input": "?"}}}
     ]
     path = write(tmp_path / "x.jsonl", b"\n".join(json.dumps(row).encode() for row in odd))
-    (one,) = importing.read(path, Problems())
+    (one,) = log_files.read(path, Problems())
     assert [len(step.new) for step in one.recording.steps] == [2]
 
 
@@ -269,7 +269,7 @@ DEEP = "[" * 5000 + "]" * 5000
 def test_lines_that_are_too_deep_or_no_text_are_bad_lines(tmp_path, sample):
     bad = b'{"type":"user","payload":%b}\n{"type":"\xff"}\n' % DEEP.encode()
     problems = Problems()
-    (one,) = importing.read(write(tmp_path / "x.jsonl", SAMPLES[sample] + bad), problems)
+    (one,) = log_files.read(write(tmp_path / "x.jsonl", SAMPLES[sample] + bad), problems)
     assert (len(one.recording.steps), problems.bad) == (4, 2)
 
 
@@ -277,7 +277,7 @@ def test_a_value_that_is_too_deep_to_be_written_again_ends_its_file(tmp_path):
     deep = "[" * 400 + "]" * 400
     content = SAMPLES["opencode"].replace(b'"input": {', b'"input": {"deep": %b, ' % deep.encode(), 1)
     path, problems = write(tmp_path / "x.json", content), Problems()
-    assert list(importing.read(path, problems)) == []
+    assert list(log_files.read(path, problems)) == []
     assert problems.broken == [path]
 
 
@@ -285,9 +285,9 @@ def test_a_value_that_is_too_deep_to_be_written_again_ends_its_file(tmp_path):
 
 
 def test_our_own_log_is_read_as_those_who_play_it_read_it(log):
-    (one,) = importing.read(log, Problems())
+    (one,) = log_files.read(log, Problems())
     store = open_store("sqlite", log.parent)
-    (known,) = logged.load(store, logged.names(store)[0], load)
+    (known,) = from_log.load(store, from_log.names(store)[0], load)
     store.close()
     assert plain(one.recording) == plain(known)
     assert [step.usage.cached for step in one.recording.steps] == [50, 50]
@@ -298,7 +298,7 @@ def test_a_damaged_session_of_our_log_is_told_and_skipped(log):
         connection.execute("UPDATE events SET data = 'x' WHERE kind = 'CallReceived'")
     connection.close()
     problems = Problems()
-    assert list(importing.read(log, problems)) == []
+    assert list(log_files.read(log, problems)) == []
     assert problems.broken == [log]
     assert "session " in problems.examples[0]
 
@@ -309,7 +309,7 @@ def test_another_programs_database_is_told(tmp_path):
     connection.execute("CREATE TABLE other (a)")
     connection.commit()
     connection.close()
-    assert list(importing.read(path, problems)) == []
+    assert list(log_files.read(path, problems)) == []
     assert problems.broken == [path]
     assert "another program's database" in problems.examples[0]
 

@@ -3,10 +3,10 @@
 import gzip
 import json
 
-from instrumentation import importing
-from instrumentation.importers import found
-from instrumentation.importing import Problems
-from pager.events import Tokens
+from instrumentation.replay import log_files
+from instrumentation.replay.importers import found
+from instrumentation.replay.log_files import Problems
+from pager.log.events import Tokens
 
 NOW = 1_767_225_600_000
 
@@ -38,7 +38,7 @@ class Export:
         path.write_text(
             (json.dumps({"info": self.info, "messages": self.messages, "todos": []}, indent=2) + "\n")[:cut]
         )
-        return list(importing.read(path, problems if problems is not None else Problems()))
+        return list(log_files.read(path, problems if problems is not None else Problems()))
 
 
 def text(words, **more):

@@ -8,20 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from instrumentation.check import check
-from instrumentation.prompts import sent
-from pager import dialects, sessions
-from pager.arms import Arms, Rule
+from instrumentation.accounting.client_prompts import sent
+from instrumentation.accounting.log_check import check
 from pager.errors import StoreError
-from pager.events import AnswerFinished, AttemptFailed, BranchOpened, Bypassed, CallReceived, SessionOpened, ToolCalled
-from pager.model import Answer, ToolUse, Usage
-from pager.models import in_force
-from pager.plugins import load_policy
-from pager.server.driver import FailOpen
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.server.paging import Pager
-from pager.stores import open_store
-from pager.tables import Tables
+from pager.log.events import (
+    AnswerFinished,
+    AttemptFailed,
+    BranchOpened,
+    Bypassed,
+    CallReceived,
+    SessionOpened,
+    ToolCalled,
+)
+from pager.log.stores import open_store
+from pager.paging.page_tables import Tables
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.pricing.rates import in_force
+from pager.proxy.call import FailOpen
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.sessions import registry
+from pager.values import Answer, ToolUse, Usage
+from pager.wire import dialects
 
 CHAT = dialects.load("chat")
 OK = {"role": "assistant", "content": "ok"}
@@ -535,8 +544,8 @@ def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when
     def norms(_, digests):
         return [CHAT.decode(read.item(digest)).norm for digest in digests]
 
-    again = sessions.fold(session.id, log, norms)
-    sessions.fold_tables(again, log, norms, read)
+    again = registry.fold(session.id, log, norms)
+    registry.fold_tables(again, log, norms, read)
     assert again.tables[0].evidence.apart
 
 

@@ -9,9 +9,14 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from instrumentation.knowing import Knowing
-from instrumentation.steps import Future
-from pager.policy import Decision, PageView, Prices, View
+from instrumentation.replay.knowing import Knowing
+from instrumentation.replay.recording import Future
+from pager.paging.policy import (
+    Decision,
+    PageView,
+    Prices,
+    View,
+)
 from policies.cost_aware import CostAware
 
 PRICES = Prices(read=0.1, write=1.1, output=5.0)

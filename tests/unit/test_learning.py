@@ -10,19 +10,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instrumentation.learned import told
-from instrumentation.learning import OWNERS, QUOTED, USES, Lesson, keep, learn, spread
-from pager.dialects import load
-from pager.events import BranchOpened, CallReceived, Learned, LegFinished, SessionOpened, ToolCalled, ToolsDecided
-from pager.experience import LOG, SHIPPED, Experience, Harness, Seen, Use, decode, expected, family_of_harness, newest
-from pager.model import Answer, Usage
-from pager.page import tokens_of
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.splice import Leg, Part
-from pager.store import Batch
-from pager.stores import open_store
-from pager.stubs import handle_of
-from pager.toolset import Sent, Toolset
+from instrumentation.learning.describe import told
+from instrumentation.learning.learn import (
+    OWNERS,
+    QUOTED,
+    USES,
+    Lesson,
+    keep,
+    learn,
+    spread,
+)
+from pager.log.events import (
+    BranchOpened,
+    CallReceived,
+    Learned,
+    LegFinished,
+    SessionOpened,
+    ToolCalled,
+    ToolsDecided,
+)
+from pager.log.store import Batch
+from pager.log.stores import open_store
+from pager.paging.page import tokens_of
+from pager.paging.priors import (
+    LOG,
+    SHIPPED,
+    Experience,
+    Harness,
+    Seen,
+    Use,
+    decode,
+    expected,
+    family_of_harness,
+    newest,
+)
+from pager.paging.stub import handle_of
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.tools.decide import Sent, Toolset
+from pager.values import Answer, Usage
+from pager.wire.dialects import load
+from pager.wire.stitching import Leg, Part
 
 CHAT = load("chat")
 HOUR, DAY = 3_600.0, 86_400.0

@@ -11,18 +11,35 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instrumentation._ledger_facts import facts, together
-from instrumentation._ledger_money import Rates, Weighed, scaled, unpaged
-from instrumentation.bill import tokens_in
-from instrumentation.calls import Where
-from instrumentation.costs import units
-from instrumentation.ledger import KEYS, Sums, grouped, ledger, peaks, recordings, story
-from instrumentation.story import WASTE, CallStory, Inflicted, Parts, Repack, Story
-from pager import sessions
-from pager.arms import Arms, Rule
-from pager.dialects import load
+from instrumentation.accounting.addresses import Where
+from instrumentation.accounting.billing import tokens_in
+from instrumentation.accounting.ledger.call_facts import facts, together
+from instrumentation.accounting.ledger.money import (
+    Rates,
+    Weighed,
+    scaled,
+    unpaged,
+)
+from instrumentation.accounting.ledger.sums import (
+    KEYS,
+    Sums,
+    grouped,
+    ledger,
+    peaks,
+    recordings,
+    story,
+)
+from instrumentation.accounting.story import (
+    WASTE,
+    CallStory,
+    Inflicted,
+    Parts,
+    Repack,
+    Story,
+)
+from instrumentation.accounting.usage_cost import units
 from pager.errors import ConfigError
-from pager.events import (
+from pager.log.events import (
     AnswerFinished,
     BranchOpened,
     Bypassed,
@@ -36,17 +53,20 @@ from pager.events import (
     Tokens,
     ToolsDecided,
 )
-from pager.model import Answer, ToolUse, Usage
-from pager.models import in_force
-from pager.plugins import load_policy
-from pager.server import driver
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.server.paging import Pager
-from pager.splice import Leg, Part
-from pager.store import Batch, Stored
-from pager.stores.memory import Store
-from pager.stubs import handle_of
-from pager.tooling import Shortening
+from pager.log.store import Batch, Stored
+from pager.log.stores.memory import Store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.paging.settle_tools import Shortening
+from pager.paging.stub import handle_of
+from pager.pricing.rates import in_force
+from pager.proxy import call as driver
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.sessions import registry
+from pager.values import Answer, ToolUse, Usage
+from pager.wire.dialects import load
+from pager.wire.stitching import Leg, Part
 
 ANTHROPIC = in_force("anthropic", {})
 FIFO = {"age": 1, "size": 500}
@@ -157,7 +177,7 @@ def asked_for(handle, number, *, usage=None, pages=None, **more):
         event = LegFinished(
             *(0, number, 1, 1, sha256(said).hexdigest(), none.hexdigest(), 0), usage=usage, pages=handles, **more
         )
-        sessions.keep_leg(entry.paged.table, event, leg)
+        registry.keep_leg(entry.paged.table, event, leg)
         await journal.note(entry, now, [event], {sha256(said).digest(): said, none.digest(): b""})
         return 1
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from instrumentation.lifetimes import shown
-from instrumentation.steps import Recording, Step
-from pager.events import Tokens
+from instrumentation.accounting.cache_lifetimes import shown
+from instrumentation.replay.recording import Recording, Step
+from pager.log.events import Tokens
 
 
 def message(number):

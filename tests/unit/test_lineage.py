@@ -2,10 +2,20 @@
 
 from hashlib import sha256
 
-from pager.identity import Key
-from pager.lineage import Session, continued, history, place
-from pager.model import Block, Kind, Message, Request
-from pager.sessions import received
+from pager.sessions.identity import Key
+from pager.sessions.lineage import (
+    Session,
+    continued,
+    history,
+    place,
+)
+from pager.sessions.registry import received
+from pager.values import (
+    Block,
+    Kind,
+    Message,
+    Request,
+)
 
 KEY = Key("x-session-id", "s")
 

@@ -5,20 +5,20 @@ import json
 
 import pytest
 
-from instrumentation import logged
-from instrumentation.bill import tokens_in
-from instrumentation.oracles import ORACLES
-from instrumentation.prepared import Prepared
-from instrumentation.replay import Player
-from pager.arms import Arms, Rule
-from pager.dialects import load
-from pager.events import Bypassed, Repacked, ToolsDecided
-from pager.model import Answer, ToolUse, Usage
-from pager.models import in_force
-from pager.plugins import load_policy
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.server.paging import Pager
-from pager.stores import open_store
+from instrumentation.accounting.billing import tokens_in
+from instrumentation.optimum.oracles import ORACLES
+from instrumentation.replay import from_log
+from instrumentation.replay.player import Player
+from instrumentation.replay.prepared import Prepared
+from pager.log.events import Bypassed, Repacked, ToolsDecided
+from pager.log.stores import open_store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.pricing.rates import in_force
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.values import Answer, ToolUse, Usage
+from pager.wire.dialects import load
 
 MODELS = in_force("anthropic", {})
 TOOLS = [{"type": "function", "function": {"name": "read"}}]
@@ -101,8 +101,8 @@ class Proxy:
         return entry.session.id
 
     def read(self):
-        (name,) = logged.names(self.store)
-        (recording,) = logged.load(self.store, name, load)
+        (name,) = from_log.names(self.store)
+        (recording,) = from_log.load(self.store, name, load)
         return recording
 
 
@@ -275,8 +275,8 @@ def test_a_request_that_could_not_be_read_has_no_items(proxy):
 def test_a_session_in_two_wire_formats_is_two_recordings(proxy):
     proxy.call(user("a"))
     proxy.call(user("a"), dialect=load("messages"), max_tokens=5)
-    (name,) = logged.names(proxy.store)
-    found = logged.load(proxy.store, name, load)
+    (name,) = from_log.names(proxy.store)
+    found = from_log.load(proxy.store, name, load)
     assert [(one.dialect, one.name, len(one.steps)) for one in found] == [
         ("chat", f"{name} (chat)", 1),
         ("messages", f"{name} (messages)", 1),

@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from pager.mark_cache import FIVE_MINUTES, HOUR, Entry, MarkCache, marks_in
+from pager.pricing.mark_cache import (
+    FIVE_MINUTES,
+    HOUR,
+    Entry,
+    MarkCache,
+    marks_in,
+)
 
 
 def each_is_one(part):

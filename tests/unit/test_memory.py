@@ -4,7 +4,7 @@ import asyncio
 
 import psutil
 
-from pager.server import memory
+from pager.proxy.serving import memory_trim
 
 
 def resident():
@@ -13,7 +13,7 @@ def resident():
 
 def test_what_a_burst_left_behind_is_handed_back_when_it_is_calm():
     async def play():
-        watch = memory.Memory()
+        watch = memory_trim.Memory()
         before = resident()
         with watch:
             held = [bytes(50_000) for _ in range(4000)]
@@ -21,20 +21,20 @@ def test_what_a_burst_left_behind_is_handed_back_when_it_is_calm():
             kept = held[::100]
             del held
         with watch:
-            await asyncio.sleep(memory.CALM * 1.5)
+            await asyncio.sleep(memory_trim.CALM * 1.5)
             busy = watch._passed
-        await asyncio.sleep(memory.CALM * 1.5)
+        await asyncio.sleep(memory_trim.CALM * 1.5)
         return before, resident(), busy, watch._passed, len(kept)
 
     before, after, while_busy, at_the_end, _ = asyncio.run(play())
-    assert while_busy > memory.WORTH_IT
+    assert while_busy > memory_trim.WORTH_IT
     assert at_the_end == 0
     assert after - before < 100 << 20
 
 
 def test_small_calls_leave_nothing_to_tidy():
     async def play():
-        watch = memory.Memory()
+        watch = memory_trim.Memory()
         with watch:
             watch.passed(1000)
         return watch._timer

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.dialects import load
-from pager.model import Span
-from pager.splice import Expansion, Leg, Part
-from pager.splitting import elements, members
+from pager.values import Span
+from pager.wire.dialects import load
+from pager.wire.json_spans import elements, members
+from pager.wire.stitching import Expansion, Leg, Part
 
 messages = load("messages")
 KINDS = {"text": "text", "thinking": "reasoning", "redacted_thinking": "reasoning", "tool_use": "call"}

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.dialects import load
-from pager.page_in import definition
-from pager.sites import spliced
-from pager.splice import Carrier
+from pager.paging.page_in import definition
+from pager.wire.dialects import load
+from pager.wire.page_spans import spliced
+from pager.wire.stitching import Carrier
 
 messages = load("messages")
 ENTRY = definition("messages", "page_in")

@@ -12,14 +12,14 @@ from guards import Picky, Watching
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pager.dialects import load
-from pager.dialects.sse import Decoder
 from pager.errors import NotUnderstood
-from pager.model import Usage
-from pager.scripted.messages import Messages
-from pager.scripted.script import Call, Say
-from pager.scripted.wire import Turn
-from pager.splice import Held, HeldCall, Leg
+from pager.testing.scripted.common import Turn
+from pager.testing.scripted.messages import Messages
+from pager.testing.scripted.script import Call, Say
+from pager.values import Usage
+from pager.wire.dialects import load
+from pager.wire.sse import Decoder
+from pager.wire.stitching import Held, HeldCall, Leg
 
 messages = load("messages")
 TOOL, HANDLE = "page_in", "pg_0123456789abcdef"

@@ -10,10 +10,23 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read
 
-from pager.events import AnswerFinished, Bypassed, LegFinished, PromptCounted, Repacked, SessionOpened, Tokens
-from pager.server.driver import FailOpen
-from pager.server.metrics import MODELS, Meter, Metrics, Standing
-from pager.server.relay import Exchange, Failure
+from pager.log.events import (
+    AnswerFinished,
+    Bypassed,
+    LegFinished,
+    PromptCounted,
+    Repacked,
+    SessionOpened,
+    Tokens,
+)
+from pager.proxy.call import FailOpen
+from pager.proxy.relay import Exchange, Failure
+from pager.proxy.serving.metrics import (
+    MODELS,
+    Meter,
+    Metrics,
+    Standing,
+)
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(ctxpager_\w+)` \| (\w+) \| ([^|]*)\|", re.MULTILINE)

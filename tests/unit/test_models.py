@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.caches import Cache, CacheKind
-from pager.catalog import Catalog, Model, forms, shipped_rules
 from pager.errors import ConfigError
-from pager.models import (
+from pager.paging.policy import Prices
+from pager.pricing.catalog import (
+    Catalog,
+    Model,
+    forms,
+    shipped_rules,
+)
+from pager.pricing.provider_cache import Cache, CacheKind
+from pager.pricing.rates import (
     _OVERRIDABLE,
     NAMED,
     Overrides,
@@ -23,8 +29,7 @@ from pager.models import (
     parsed_overrides,
     prices,
 )
-from pager.policy import Prices
-from pager.tokens import CLAUDE_SINCE_4_7
+from pager.pricing.tokens import CLAUDE_SINCE_4_7
 
 PROVIDERS = ["anthropic", "openai", "elsewhere", "bedrock"]
 ROWS = {
@@ -156,14 +161,14 @@ def test_any_text_may_be_a_models_name(small, name):
 
 
 def test_the_shipped_table_says_when_and_from_what_it_was_made(shipped):
-    notice = resources.files("pager").joinpath("data", "NOTICE").read_text()
+    notice = resources.files("pager.pricing").joinpath("data", "NOTICE").read_text()
     assert shipped.catalog.date in notice
     assert shipped.catalog.source in notice
     assert len(shipped.catalog.rows) > 2_000
 
 
 def test_the_shipped_table_is_small():
-    assert len(resources.files("pager").joinpath("data", "models.json").read_bytes()) < 300_000
+    assert len(resources.files("pager.pricing").joinpath("data", "models.json").read_bytes()) < 300_000
 
 
 def test_every_shipped_row_becomes_a_sound_model(shipped):

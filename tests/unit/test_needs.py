@@ -6,12 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instrumentation.needs import Need, Needs, distinctive, shown_in
-from instrumentation.prepared import Prepared
-from instrumentation.steps import Future, Recording, Step
-from pager.dialects import load
-from pager.models import in_force
-from pager.stubs import handle_of
+from instrumentation.replay.needs import (
+    Need,
+    Needs,
+    distinctive,
+    shown_in,
+)
+from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.recording import Future, Recording, Step
+from pager.paging.stub import handle_of
+from pager.pricing.rates import in_force
+from pager.wire.dialects import load
 
 CHAT = load("chat")
 MODELS = in_force("anthropic", {})
@@ -58,8 +63,8 @@ def test_long_lines_are_signs_without_their_numbers_and_blanks():
 
 
 def test_words_that_nobody_writes_by_chance_are_signs():
-    assert distinctive("see src/pager/table.py: or item_4711_b, (antidisestablishment)") >= {
-        "src/pager/table.py",
+    assert distinctive("see src/pager/paging/page_table.py: or item_4711_b, (antidisestablishment)") >= {
+        "src/pager/paging/page_table.py",
         "item_4711_b",
     }
     assert "antidisestablishment" not in distinctive("antidisestablishment")
@@ -116,9 +121,9 @@ def test_the_newest_page_is_asked_for_and_any_that_shows_it_will_do():
 
 
 def test_a_page_that_shows_it_inside_of_something_longer_will_do():
-    inside = "x" * 700 + "\nin /home/src/pager/table.py here"
-    alone = "y" * 700 + "\nsrc/pager/table.py"
-    (need,) = needs("src/pager/table.py", result(alone), result(inside, "c2"))
+    inside = "x" * 700 + "\nin /home/src/pager/paging/page_table.py here"
+    alone = "y" * 700 + "\nsrc/pager/paging/page_table.py"
+    (need,) = needs("src/pager/paging/page_table.py", result(alone), result(inside, "c2"))
     assert (need.shown, need.asked) == (frozenset({handle(alone), handle(inside)}), handle(alone))
 
 

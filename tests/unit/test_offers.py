@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pager.dialects import load
 from pager.errors import NotUnderstood
-from pager.model import Span
-from pager.sites import spliced
-from pager.slimming import Slim, slim
-from pager.toolset import schema_handle
+from pager.tools.decide import schema_handle
+from pager.tools.shorten import Slim, slim
+from pager.values import Span
+from pager.wire.dialects import load
+from pager.wire.page_spans import spliced
 
 FORMATS = ("chat", "responses", "messages")
 every_format = pytest.mark.parametrize("form", FORMATS)

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.server.opening import EVENTS, Opening
+from pager.proxy.stream_head import EVENTS, Opening
 
 CREATED = b'event: response.created\ndata: {"type":"response.created","response":{"id":"r","error":null}}\n\n'
 FAILED = (

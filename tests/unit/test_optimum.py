@@ -15,23 +15,46 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instrumentation import recordings
-from instrumentation._optimum_bound import Bound
-from instrumentation._optimum_exact import exact
-from instrumentation._optimum_play import future_of, schedule_of
-from instrumentation._optimum_recorded import problems, unsaid
-from instrumentation._optimum_views import Moment, Recorder, Size, problem_from, problem_of
-from instrumentation.foresight import Belady, Greedy
-from instrumentation.needs import Need as Seen
-from instrumentation.optimum import of_recording, optimum, unpaged
-from instrumentation.prepared import Prepared
-from instrumentation.problem import Call, Need, Page, Problem, State, cost, may_go, plain_needs, play, step
-from instrumentation.replay import Player
-from instrumentation.steps import Future, Recording, Step
-from pager.dialects import load
-from pager.events import Evicted
-from pager.models import in_force
-from pager.policy import ASKING, Decision, PageView, Prices, View
+from instrumentation.optimum.best import of_recording, optimum, unpaged
+from instrumentation.optimum.bound import Bound
+from instrumentation.optimum.exact import exact
+from instrumentation.optimum.foresight import Belady, Greedy
+from instrumentation.optimum.play import future_of, schedule_of
+from instrumentation.optimum.problem import (
+    Call,
+    Need,
+    Page,
+    Problem,
+    State,
+    cost,
+    may_go,
+    plain_needs,
+    play,
+    step,
+)
+from instrumentation.optimum.recorded import problems, unsaid
+from instrumentation.optimum.views import (
+    Moment,
+    Recorder,
+    Size,
+    problem_from,
+    problem_of,
+)
+from instrumentation.replay import recording_files
+from instrumentation.replay.needs import Need as Seen
+from instrumentation.replay.player import Player
+from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.recording import Future, Recording, Step
+from pager.log.events import Evicted
+from pager.paging.policy import (
+    ASKING,
+    Decision,
+    PageView,
+    Prices,
+    View,
+)
+from pager.pricing.rates import in_force
+from pager.wire.dialects import load
 
 PRICES = Prices(read=0.1, write=1.1, output=5.0)
 ASKS = ASKING * 5.0
@@ -474,9 +497,9 @@ def test_calls_that_no_policy_was_asked_for_and_those_without_an_answer_are_no_p
 @pytest.mark.skipif("CTXPAGER_RECORDINGS" not in os.environ, reason="CTXPAGER_RECORDINGS names no recordings")
 @pytest.mark.parametrize("place", ["entire-cli", "pi-mono", "tau2"])
 def test_no_policy_saves_more_of_a_recording_than_the_bound_says(place):
-    files = recordings.files(Path(os.environ["CTXPAGER_RECORDINGS"]) / "traces" / place)
+    files = recording_files.files(Path(os.environ["CTXPAGER_RECORDINGS"]) / "traces" / place)
     for file in files[:: max(1, len(files) // 6)]:
-        prepared = Prepared(recordings.load(file), load("chat"))
+        prepared = Prepared(recording_files.load(file), load("chat"))
         total = of_recording(prepared, MODELS, steps=0, tries=0)
         futures = prepared.futures(MODELS)
         player = Player(prepared, lambda branch, futures=futures: Greedy(futures[branch]), MODELS)

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from instrumentation.comparison import Conditions, Contender, compare
-from instrumentation.oracles import ORACLES
-from instrumentation.prepared import Prepared
-from instrumentation.printing import as_json, as_table
-from instrumentation.steps import Recording, Step
-from pager.dialects import load
-from pager.models import in_force
+from instrumentation.optimum.oracles import ORACLES
+from instrumentation.replay.compare import Conditions, Contender, compare
+from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.recording import Recording, Step
+from instrumentation.reports.replay import as_json, as_table
+from pager.pricing.rates import in_force
+from pager.wire.dialects import load
 
 ANTHROPIC = Conditions("anthropic")
 MODELS = in_force("anthropic", {})

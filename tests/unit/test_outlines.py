@@ -8,7 +8,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pager.outlines import EDGE, LINES, LONGEST, SHOWN, clip, outline, plain
+from pager.text.outline import (
+    EDGE,
+    LINES,
+    LONGEST,
+    SHOWN,
+    clip,
+    outline,
+    plain,
+)
 
 HANDLE_LIKE = re.compile(r"pg_[0-9a-f]{8}", re.IGNORECASE)
 FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\"\\]")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.overflow import LONGEST, Overflow, overflow
+from pager.paging.context_length import LONGEST, Overflow, overflow
 
 
 def openai(message, code=None, kind="invalid_request_error"):

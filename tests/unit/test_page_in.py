@@ -12,8 +12,14 @@ from openai.types.chat import ChatCompletionFunctionToolParam
 from openai.types.responses import FunctionToolParam
 from pydantic import ConfigDict, TypeAdapter, with_config
 
-from pager.page_in import NAME, Answer, answer, definition, name_for
-from pager.tokens import O200K, Counter
+from pager.paging.page_in import (
+    NAME,
+    Answer,
+    answer,
+    definition,
+    name_for,
+)
+from pager.pricing.tokens import O200K, Counter
 
 A, B, C = "pg_aaaaaaaaaaaaaaaa", "pg_bbbbbbbbbbbbbbbb", "pg_cccccccc"
 TEN = "".join(f"line {number}\n" for number in range(1, 11))

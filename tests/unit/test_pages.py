@@ -5,9 +5,16 @@ from hashlib import sha256
 
 import pytest
 
-from pager.dialects import load
-from pager.pages import SMALLEST, SMALLEST_ARGUMENT, Contents, Found, Made, contents
-from pager.stubs import handle_of
+from pager.paging.page_content import (
+    SMALLEST,
+    SMALLEST_ARGUMENT,
+    Contents,
+    Found,
+    Made,
+    contents,
+)
+from pager.paging.stub import handle_of
+from pager.wire.dialects import load
 
 LARGE, LARGE_ARGUMENT = "x" * SMALLEST, "y" * SMALLEST_ARGUMENT
 

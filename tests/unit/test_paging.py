@@ -9,27 +9,46 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pager import planner, sessions
-from pager.arms import Arms, Rule
-from pager.caches import uncached
-from pager.dialects import load
-from pager.events import Bypassed, Learned, Repacked, SessionOpened, Tokens, ToolsDecided
-from pager.experience import ENOUGH, LOG, SHIPPED, Experience, Harness
-from pager.guard import Guard
-from pager.identity import Key
-from pager.lineage import Placement, Session, history, place
-from pager.models import Table as Models
-from pager.page import PIN_HALF_LIFE, stub_limit, tokens_of
-from pager.page_in import definition
-from pager.policy import Decision, Prices
-from pager.server.entries import Incoming
-from pager.server.journal import Journal
-from pager.server.paging import Call, Pager, bypassed
-from pager.splice import Leg, Part
-from pager.store import Batch
-from pager.stores import open_store
-from pager.stubs import HANDLE, handle_of
-from pager.table import Items
+from pager.log.events import (
+    Bypassed,
+    Learned,
+    Repacked,
+    SessionOpened,
+    Tokens,
+    ToolsDecided,
+)
+from pager.log.store import Batch
+from pager.log.stores import open_store
+from pager.paging import planner
+from pager.paging.call_guard import Guard
+from pager.paging.page import PIN_HALF_LIFE, stub_limit, tokens_of
+from pager.paging.page_in import definition
+from pager.paging.page_table import Items
+from pager.paging.plan_call import Call, Pager, bypassed
+from pager.paging.policy import Decision, Prices
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.priors import (
+    ENOUGH,
+    LOG,
+    SHIPPED,
+    Experience,
+    Harness,
+)
+from pager.paging.stub import HANDLE, handle_of
+from pager.pricing.provider_cache import uncached
+from pager.pricing.rates import Table as Models
+from pager.proxy.log_records import Incoming
+from pager.proxy.log_writer import Journal
+from pager.sessions import registry
+from pager.sessions.identity import Key
+from pager.sessions.lineage import (
+    Placement,
+    Session,
+    history,
+    place,
+)
+from pager.wire.dialects import load
+from pager.wire.stitching import Leg, Part
 
 MODELS = Models.load().using(Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0))
 
@@ -79,7 +98,7 @@ class Talk:
         self.blobs |= zip(request.digests, raws, strict=True)
         past = history(request, [self.dialect.decode(raw) for raw in raws], Key("x-session-id", "s"))
         placement = place(self.session, past)
-        sessions.received(self.session, placement, past, request.digests, "")
+        registry.received(self.session, placement, past, request.digests, "")
         items = Items(request.digests, past.norms, raws.__getitem__)
         self.paged = self.pager.plan(self.session, placement, Call(self.dialect, request, items, self.now, bypass))
         if self.paged is not None:
@@ -563,7 +582,7 @@ def told(talk, *reports, model="gpt-4o", history=(LONG,), **members):
     for cached in reports:
         talk.send(body(*history, model=model, **members))
         usage = Tokens(input=6_500, cached=cached or 0, tells_cached=cached is not None)
-        sessions.learn_usage(talk.table, usage, len(talk.paged.request.body), talk.table.call)
+        registry.learn_usage(talk.table, usage, len(talk.paged.request.body), talk.table.call)
         history = (*history, *ON)
     return talk.send(body(*history, model=model, **members)).terms
 

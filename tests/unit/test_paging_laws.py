@@ -17,26 +17,27 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pager import dialects, sessions
-from pager.arms import Arms, Rule
-from pager.events import LegFinished, Repacked, ToolsDecided
-from pager.exchange import Next, follows, reply
-from pager.guard import Guard
-from pager.model import Kind, Usage
-from pager.models import Table as Models
-from pager.page_in import definition
-from pager.policy import Decision
-from pager.scripted.chat import Chat
-from pager.scripted.checks import problems
-from pager.scripted.messages import Messages
-from pager.scripted.responses import Responses
-from pager.scripted.script import Call, Say
-from pager.scripted.wire import Turn
-from pager.server.entries import Incoming, Outcome, tokens
-from pager.server.journal import Journal
-from pager.server.paging import Pager
-from pager.stores import open_store
-from pager.tables import Tables
+from pager.log.events import LegFinished, Repacked, ToolsDecided
+from pager.log.stores import open_store
+from pager.paging.call_guard import Guard
+from pager.paging.held_calls import Next, follows, reply
+from pager.paging.page_in import definition
+from pager.paging.page_tables import Tables
+from pager.paging.plan_call import Pager
+from pager.paging.policy import Decision
+from pager.paging.policy_choice import Arms, Rule
+from pager.pricing.rates import Table as Models
+from pager.proxy.log_records import Incoming, Outcome, tokens
+from pager.proxy.log_writer import Journal
+from pager.sessions import registry
+from pager.testing.scripted.chat import Chat
+from pager.testing.scripted.common import Turn
+from pager.testing.scripted.messages import Messages
+from pager.testing.scripted.request_rules import problems
+from pager.testing.scripted.responses import Responses
+from pager.testing.scripted.script import Call, Say
+from pager.values import Kind, Usage
+from pager.wire import dialects
 
 WIRES = {"chat": Chat(), "messages": Messages(), "responses": Responses()}
 NAMES = sorted(WIRES)
@@ -501,7 +502,7 @@ class Player:
         said = self.dialect.read(answer)
         usage = tokens(said)
         if entry.paged is not None and usage is not None:
-            sessions.learn_usage(entry.paged.table, usage, len(entry.incoming.request.body), entry.placement.call)
+            registry.learn_usage(entry.paged.table, usage, len(entry.incoming.request.body), entry.placement.call)
         self.journal.answered(entry, said)
         self.journal.answer(entry, said, Outcome(200, answer, 1.0, 2.0, self.now), 0)
         ids = self.harness.take(json.loads(answer))
@@ -613,7 +614,7 @@ class Player:
             pages=list(replies.pages),
             mixed=held.mixed,
         )
-        sessions.keep_leg(table, finished, leg)
+        registry.keep_leg(table, finished, leg)
         await self.journal.note(entry, self.now, [finished], {sha256(said).digest(): said})
         return leg
 
@@ -726,8 +727,8 @@ def test_page_tables_read_again_from_the_log_are_the_live_ones(name, steps, habi
     def norms(_, digests):
         return [dialect.decode(read.item(digest)).norm for digest in digests]
 
-    again = sessions.fold(live.id, log, norms)
-    sessions.fold_tables(again, log, norms, read)
+    again = registry.fold(live.id, log, norms)
+    registry.fold_tables(again, log, norms, read)
     assert again.tables.keys() == live.tables.keys()
     for number, table in live.tables.items():
         assert decisive(again.tables[number]) == decisive(table)

@@ -13,15 +13,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.dialects import load
-from pager.experience import ENOUGH, SHIPPED, WEIGHT, Experience, Harness, Seen
-from pager.page import STUB_TOKENS
-from pager.planner import Plan, Terms, propose, rescue, view
-from pager.policy import Decision, PageView, Prices
-from pager.splice import Leg, Part
-from pager.stubs import handle_of
-from pager.table import Items
-from pager.tables import Tables
+from pager.paging.page import STUB_TOKENS
+from pager.paging.page_table import Items
+from pager.paging.page_tables import Tables
+from pager.paging.planner import (
+    Plan,
+    Terms,
+    propose,
+    rescue,
+    view,
+)
+from pager.paging.policy import Decision, PageView, Prices
+from pager.paging.priors import (
+    ENOUGH,
+    SHIPPED,
+    WEIGHT,
+    Experience,
+    Harness,
+    Seen,
+)
+from pager.paging.stub import handle_of
+from pager.wire.dialects import load
+from pager.wire.stitching import Leg, Part
 from policies.cost_aware import CostAware
 from policies.lru import Lru
 from policies.watermark import Watermark

@@ -7,14 +7,14 @@ import pytest
 
 import policies
 from pager.errors import PolicyError
-from pager.plugins import load_policy, policy_names
-from pager.policy import Decision, Prices, View
+from pager.paging.policy import Decision, Prices, View
+from pager.paging.policy_loader import load_policy, policy_names
 
 VIEW = View(call=1, prices=Prices(), warm=True, window=1000, reserve=100, tokens=10)
 GOOD = """
 from __future__ import annotations
 from dataclasses import dataclass
-from pager.policy import Decision, View
+from pager.paging.policy import Decision, View
 
 @dataclass
 class Mine:
@@ -55,7 +55,7 @@ def test_the_policies_are_the_files_in_their_folder():
 
 def test_listing_the_policies_imports_none():
     code = (
-        "import sys; from pager.plugins import policy_names; names = policy_names();"
+        "import sys; from pager.paging.policy_loader import policy_names; names = policy_names();"
         "print(bool(names), [name for name in sys.modules if name.startswith('policies')])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
@@ -68,9 +68,9 @@ def test_a_policy_exists_because_its_file_does(tmp_path):
     (folder / "__init__.py").touch()
     (folder / "mine.py").write_text(GOOD)
     (folder / "two.py").write_text(GOOD + "class Other(Mine): ...\n")
-    (folder / "none.py").write_text("from pager.policy import Policy")
+    (folder / "none.py").write_text("from pager.paging.policy import Policy")
     code = (
-        "from pager.errors import PolicyError\nfrom pager.plugins import load_policy, policy_names\n"
+        "from pager.errors import PolicyError\nfrom pager.paging.policy_loader import load_policy, policy_names\n"
         "print(policy_names())\nprint(load_policy('mine', {'name': 'new'}))\n"
         "for name in ('two', 'none'):\n"
         "    try: load_policy(name)\n"

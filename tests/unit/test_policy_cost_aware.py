@@ -19,9 +19,14 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from pager.errors import PolicyError
-from pager.experience import strength
-from pager.models import named_prices
-from pager.policy import Decision, PageView, Prices, View
+from pager.paging.policy import (
+    Decision,
+    PageView,
+    Prices,
+    View,
+)
+from pager.paging.priors import strength
+from pager.pricing.rates import named_prices
 from policies.cost_aware import CostAware
 
 PRICES = Prices(read=0.1, write=1.1, output=5.0)

@@ -8,10 +8,21 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from pager.page import ERROR_CALLS, GRACE, PIN_HALF_LIFE, SMALLEST_STUB, STUB_TOKENS
-from pager.pages import SMALLEST, SMALLEST_ARGUMENT
-from pager.plugins import load_policy, policy_names
-from pager.policy import Decision, PageView, Prices, View
+from pager.paging.page import (
+    ERROR_CALLS,
+    GRACE,
+    PIN_HALF_LIFE,
+    SMALLEST_STUB,
+    STUB_TOKENS,
+)
+from pager.paging.page_content import SMALLEST, SMALLEST_ARGUMENT
+from pager.paging.policy import (
+    Decision,
+    PageView,
+    Prices,
+    View,
+)
+from pager.paging.policy_loader import load_policy, policy_names
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "policies.md").read_text()
@@ -72,7 +83,7 @@ def test_the_example_loads_and_evicts_superseded_pages_only(tmp_path):
 
 
 def test_the_call_that_gives_options_works_as_written():
-    (call,) = re.findall(r"`pager\.plugins\.(load_policy\(.+?\))`", PAGE)
+    (call,) = re.findall(r"`pager\.paging\.policy_loader\.(load_policy\(.+?\))`", PAGE)
     assert eval(call, {"load_policy": load_policy}).capacity == 40_000
 
 

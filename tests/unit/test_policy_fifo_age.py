@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from pager.errors import PolicyError
-from pager.policy import PageView, Prices, View
+from pager.paging.policy import PageView, Prices, View
 from policies.fifo_age import FifoAge
 
 # Five calls old and 501 bytes: just over both limits.

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from pager.errors import PolicyError
-from pager.policy import PageView, Prices, View
+from pager.paging.policy import PageView, Prices, View
 from policies.lru import Lru
 
 PAGE = PageView("", "result", 400, 100, 40, 0, 0, 0, 5, 5, 0, 0, False, False, True, True)

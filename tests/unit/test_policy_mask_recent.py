@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from pager.errors import PolicyError
-from pager.policy import PageView, Prices, View
+from pager.paging.policy import PageView, Prices, View
 from policies.mask_recent import MaskRecent
 
 RESULT = PageView("", "result", 900, 300, 40, 0, 0, 0, 1, 1, 0, 0, False, False, True, True)

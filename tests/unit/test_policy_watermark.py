@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from pager.errors import PolicyError
-from pager.policy import PageView, Prices, View
+from pager.paging.policy import PageView, Prices, View
 from policies.watermark import Watermark
 
 # Frees 100 tokens net of its stub.

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pager import prefixes
 from pager.errors import NotUnderstood
-from pager.prefixes import Prefixes
+from pager.wire import parse_cache
+from pager.wire.parse_cache import Prefixes
 
-LONG = "x" * prefixes.WORTH_KEEPING
+LONG = "x" * parse_cache.WORTH_KEEPING
 
 
 def body(messages, *, indent=None, tools_first=False, **more):
@@ -100,14 +100,14 @@ def test_memory_is_bounded_and_forgets_the_oldest():
         memory.split(body([{"c": f"{number} {LONG}"}, {"c": 2}, {"c": 3}]))
     assert memory._size <= 100_000
     assert len(memory._kept) <= 100_000 // len(LONG)
-    assert sum(map(len, memory._groups.values())) <= len(memory._kept) * len(prefixes.STEPS_BACK)
+    assert sum(map(len, memory._groups.values())) <= len(memory._kept) * len(parse_cache.STEPS_BACK)
 
 
 def test_many_sessions_that_open_alike_do_not_crowd_the_probes():
     memory = Prefixes("messages")
     for number in range(500):
         memory.split(body([{"c": LONG}, {"c": number}, {"c": 3}]))
-    assert sum(map(len, memory._groups.values())) <= (prefixes.ALIKE + 1) * len(prefixes.STEPS_BACK)
+    assert sum(map(len, memory._groups.values())) <= (parse_cache.ALIKE + 1) * len(parse_cache.STEPS_BACK)
 
 
 def test_bodies_with_the_same_probes_can_be_dropped_in_any_order():

@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.quotes import LIMIT, MANY, Index, said, signs
+from pager.text.references import (
+    LIMIT,
+    MANY,
+    Index,
+    said,
+    signs,
+)
 
 LINE = "return render(page, request.user)"
 PATH = "src/app/main_window.py"
@@ -129,9 +135,8 @@ def test_the_signs_of_lines_are_signs_of_the_text(lines):
 
 
 def test_signs_are_the_same_in_every_process():
-    code = (
-        "import pager.quotes as q; print(list(q.signs('\\n'.join(f'a line with the number {n}' for n in range(2000)))))"
-    )
+    code = "from pager.text import references as q\n"
+    code += "print(list(q.signs('\\n'.join(f'a line with the number {n}' for n in range(2000)))))"
     runs = {
         subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True

@@ -14,7 +14,7 @@ from benchmarks._real_needs import Wanted, wanted
 from benchmarks._real_play import PRICES, Played, Reply
 from benchmarks._real_script import Script, Sizes, Step, offered, script, side_messages
 from benchmarks._real_server import MODEL, WINDOW, asked, asking
-from pager.models import parsed_overrides
+from pager.pricing.rates import parsed_overrides
 
 HANDLE = "pg_0123456789abcdef"
 STUB = f"[{HANDLE}: read shop/order.py, 40 lines, 1.1 KB; page_in to see it]"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager import dialects
 from pager.errors import StoreCorrupt
-from pager.events import CallReceived
-from pager.recipe import put_together, take_apart
+from pager.log.body_delta import put_together, take_apart
+from pager.log.events import CallReceived
+from pager.wire import dialects
 
 CHAT = dialects.load("chat")
 texts = st.text(max_size=40)

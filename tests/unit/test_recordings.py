@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from instrumentation import recordings
-from instrumentation.bill import tokens_in
+from instrumentation.accounting.billing import tokens_in
+from instrumentation.replay import recording_files
 from pager.errors import NotUnderstood
-from pager.tokens import BYTES_A_TOKEN
+from pager.pricing.tokens import BYTES_A_TOKEN
 
 HEADER = {"session": "one", "model": "claude-opus-4-5", "tools": [], "harness": "some-cli 1"}
 TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
@@ -35,7 +35,7 @@ def read(tmp_path, *messages, header=HEADER, name="one.jsonl.gz"):
     path = tmp_path / name
     lines = "\n".join(json.dumps(row) for row in (header, *messages)).encode()
     path.write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
-    return recordings.load(path)
+    return recording_files.load(path)
 
 
 def sent(step):
@@ -110,13 +110,13 @@ def test_tools_that_were_called_are_offered_where_none_were_recorded(tmp_path):
     messages = [user(), calls(path="a", all=True), result(), calls(tool="run", n=3), {**calls(), "tool_calls": "?"}]
     step = read(tmp_path, *messages).steps[0]
     assert step.tools == frozenset({"read", "run"})
-    kinds = [one["function"]["parameters"]["properties"] for one in recordings.offered(messages)]
+    kinds = [one["function"]["parameters"]["properties"] for one in recording_files.offered(messages)]
     assert kinds == [{"path": {"type": "string"}, "all": {"type": "boolean"}}, {"n": {"type": "integer"}}]
 
 
 def test_a_call_without_arguments_offers_a_tool_without_parameters():
     bare = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "list", "arguments": None}}]}
-    assert recordings.offered([bare])[0]["function"]["parameters"] == {"type": "object", "properties": {}}
+    assert recording_files.offered([bare])[0]["function"]["parameters"] == {"type": "object", "properties": {}}
 
 
 def test_a_session_without_tools_can_carry_none(tmp_path):
@@ -191,19 +191,19 @@ def test_what_is_no_recording_is_told_with_the_file_and_the_line(tmp_path, writt
     path = tmp_path / "other.jsonl"
     path.write_bytes(written)
     with pytest.raises(NotUnderstood) as error:
-        recordings.load(path)
+        recording_files.load(path)
     assert str(path) in str(error.value)
     assert told in str(error.value)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):
     with pytest.raises(NotUnderstood, match="can't be read: No such file"):
-        recordings.load(tmp_path / "none.jsonl")
+        recording_files.load(tmp_path / "none.jsonl")
 
 
 def test_a_folder_is_searched_for_recordings(tmp_path):
     (tmp_path / "deep.jsonl").mkdir()
     for name in ("b.jsonl.gz", "deep.jsonl/a.jsonl", "c.txt"):
         (tmp_path / name).write_bytes(b"")
-    assert [path.name for path in recordings.files(tmp_path)] == ["b.jsonl.gz", "a.jsonl"]
-    assert recordings.files(tmp_path / "c.txt") == [tmp_path / "c.txt"]
+    assert [path.name for path in recording_files.files(tmp_path)] == ["b.jsonl.gz", "a.jsonl"]
+    assert recording_files.files(tmp_path / "c.txt") == [tmp_path / "c.txt"]

@@ -4,8 +4,20 @@ from hashlib import sha256
 
 import pytest
 
-from pager.events import AnswerFinished, AttemptFailed, Bypassed, LegFailed, LegFinished, ToolCalled
-from pager.server.redaction import redacted, safe, secrets_of, words
+from pager.log.events import (
+    AnswerFinished,
+    AttemptFailed,
+    Bypassed,
+    LegFailed,
+    LegFinished,
+    ToolCalled,
+)
+from pager.proxy.redaction import (
+    redacted,
+    safe,
+    secrets_of,
+    words,
+)
 
 KEY = "sk-ant-api03-0123456789abcdef"
 STARS = "*" * len(KEY)

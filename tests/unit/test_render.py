@@ -6,14 +6,19 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from pager.dialects import load
-from pager.model import Span
-from pager.page_in import definition
-from pager.render import Outgoing, lacks_marks, marked, render
-from pager.splice import Carrier, Leg, Part
-from pager.stubs import handle_of
-from pager.table import Items
-from pager.tables import Tables
+from pager.paging.page_in import definition
+from pager.paging.page_table import Items
+from pager.paging.page_tables import Tables
+from pager.paging.render import (
+    Outgoing,
+    lacks_marks,
+    marked,
+    render,
+)
+from pager.paging.stub import handle_of
+from pager.values import Span
+from pager.wire.dialects import load
+from pager.wire.stitching import Carrier, Leg, Part
 
 A, B = "a" * 1_000, "b" * 1_000
 MARK = {"cache_control": {"type": "ephemeral"}}

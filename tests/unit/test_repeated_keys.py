@@ -4,15 +4,16 @@ import asyncio
 
 import pytest
 
-from pager import cli, dialects
-from pager.arms import Arms, Rule
-from pager.model import Answer
-from pager.models import Table as Models
-from pager.server.entries import Incoming, Outcome
-from pager.server.journal import Journal
-from pager.server.paging import Pager
-from pager.sites import stubbed
-from pager.stores import open_store
+from pager.cli import main
+from pager.log.stores import open_store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.pricing.rates import Table as Models
+from pager.proxy.log_records import Incoming, Outcome
+from pager.proxy.log_writer import Journal
+from pager.values import Answer
+from pager.wire import dialects
+from pager.wire.page_spans import stubbed
 from policies.fifo_age import FifoAge
 
 BIG = "some words of a result " * 100
@@ -99,7 +100,7 @@ def test_paging_goes_on_and_the_session_can_be_replayed(wire, twice, tmp_path, c
     table = entries[-1].paged.table
     assert {"c0", "c1", "c2", "c3"} <= {page.call_id for page in table.pages if page.stub}
     assert entries[-1].paged.outgoing.body().count(BIG.encode()) < entries[-1].incoming.request.body.count(BIG.encode())
-    assert cli.main(["replay", "all", "--data-dir", str(tmp_path), "--policy", "fifo_age"]) == 0
+    assert main.main(["replay", "all", "--data-dir", str(tmp_path), "--policy", "fifo_age"]) == 0
     assert "1 sessions, 7 calls" in capsys.readouterr().out
 
 

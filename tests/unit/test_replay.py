@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from instrumentation import recordings
-from instrumentation.bill import Bill, Prompt, tokens_in
-from instrumentation.comparison import Conditions, Contender, compare
-from instrumentation.prepared import Caching, Prepared
-from instrumentation.replay import Player
-from instrumentation.steps import Recording, Step
-from pager.dialects import load
-from pager.events import Tokens
-from pager.models import in_force
-from pager.page_in import definition
-from pager.policy import Decision
-from pager.stubs import HANDLE, handle_of
-from pager.tooling import Shortening
+from instrumentation.accounting.billing import Bill, Prompt, tokens_in
+from instrumentation.replay import recording_files
+from instrumentation.replay.compare import Conditions, Contender, compare
+from instrumentation.replay.player import Player
+from instrumentation.replay.prepared import Caching, Prepared
+from instrumentation.replay.recording import Recording, Step
+from pager.log.events import Tokens
+from pager.paging.page_in import definition
+from pager.paging.policy import Decision
+from pager.paging.settle_tools import Shortening
+from pager.paging.stub import HANDLE, handle_of
+from pager.pricing.rates import in_force
+from pager.wire.dialects import load
 from policies.fifo_age import FifoAge
 
 MODELS = in_force("anthropic", {})
@@ -491,7 +491,7 @@ TRACES = Path(os.environ.get("CTXPAGER_RECORDINGS", "")) / "traces" / "pi-mono"
 @pytest.mark.recorded
 @pytest.mark.skipif(not os.environ.get("CTXPAGER_RECORDINGS"), reason="CTXPAGER_RECORDINGS is not set")
 def test_recorded_sessions_cost_the_same_under_keep_all_and_less_under_cost_aware():
-    paths = recordings.files(TRACES)
+    paths = recording_files.files(TRACES)
     contenders = [Contender("keep_all"), Contender("cost_aware")]
     comparison = compare(paths, contenders, Conditions("anthropic"))
     nothing, paged = comparison.rows()
@@ -503,7 +503,7 @@ def test_recorded_sessions_cost_the_same_under_keep_all_and_less_under_cost_awar
 @pytest.mark.recorded
 @pytest.mark.skipif(not os.environ.get("CTXPAGER_RECORDINGS"), reason="CTXPAGER_RECORDINGS is not set")
 def test_a_policy_that_never_evicts_costs_what_doing_nothing_costs_on_recorded_sessions():
-    recording = recordings.load(recordings.files(TRACES)[0])
+    recording = recording_files.load(recording_files.files(TRACES)[0])
     roomy = in_force("anthropic", {recording.steps[0].model: {"window": 10_000_000}})
     player = played(recording, Never(), roomy)
     assert player.bill.charged == player.prepared.unpaged(roomy)
@@ -513,7 +513,7 @@ def test_a_policy_that_never_evicts_costs_what_doing_nothing_costs_on_recorded_s
 @pytest.mark.skipif(not os.environ.get("CTXPAGER_RECORDINGS"), reason="CTXPAGER_RECORDINGS is not set")
 @pytest.mark.parametrize(("place", "saved"), [("agentdojo", 0.12), ("tau2", 0.06)])
 def test_recorded_sessions_with_tools_cost_less_as_tools_are_sent_short(place, saved):
-    paths = recordings.files(TRACES.parent / place)
+    paths = recording_files.files(TRACES.parent / place)
     (paged,) = compare(paths, [Contender("cost_aware")], Conditions("anthropic")).rows()
     assert paged.cost_change < -saved
     assert paged.worse == 0

@@ -8,16 +8,35 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from instrumentation import report, report_words
-from instrumentation.ledger import ledger
-from instrumentation.report import Report, Wanted, gather, seconds, since
-from instrumentation.story import CallStory, Inflicted, PageStory, Parts, Repack, Story
-from pager.dialects import load
+from instrumentation.accounting.ledger.sums import ledger
+from instrumentation.accounting.story import (
+    CallStory,
+    Inflicted,
+    PageStory,
+    Parts,
+    Repack,
+    Story,
+)
+from instrumentation.reports import gather as report
+from instrumentation.reports import report as report_words
+from instrumentation.reports.gather import (
+    Report,
+    Wanted,
+    gather,
+    seconds,
+    since,
+)
 from pager.errors import ConfigError, StoreCorrupt
-from pager.events import AnswerFinished, BranchOpened, CallReceived, SessionOpened
-from pager.models import in_force
-from pager.store import Batch
-from pager.stores.memory import Store
+from pager.log.events import (
+    AnswerFinished,
+    BranchOpened,
+    CallReceived,
+    SessionOpened,
+)
+from pager.log.store import Batch
+from pager.log.stores.memory import Store
+from pager.pricing.rates import in_force
+from pager.wire.dialects import load
 
 MODELS = in_force("anthropic", {})
 DAY = 86_400.0

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.dialects import load
 from pager.errors import NotUnderstood
-from pager.model import Answer, Block, Kind, ToolUse, Usage
+from pager.values import (
+    Answer,
+    Block,
+    Kind,
+    ToolUse,
+    Usage,
+)
+from pager.wire.dialects import load
 
 responses = load("responses")
 NOTHING = sha256(b"").digest()

@@ -5,12 +5,12 @@ import json
 import orjson
 import pytest
 
-from pager.dialects import load
-from pager.offers import Listed
-from pager.page_in import NAME, definition
-from pager.policy import Prices
-from pager.sites import spliced
-from pager.toolset import Outlook, decide
+from pager.paging.page_in import NAME, definition
+from pager.paging.policy import Prices
+from pager.tools.decide import Outlook, decide
+from pager.tools.definitions import Listed
+from pager.wire.dialects import load
+from pager.wire.page_spans import spliced
 
 PROSE = "It follows links, keeps the order of what it finds, and says so where something can't be read. " * 3
 DIALECT = load("responses")

@@ -12,9 +12,9 @@ from guards import Unwatched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pager.dialects import load
-from pager.page_in import definition, name_for
-from pager.splice import Carrier, Expansion, Leg
+from pager.paging.page_in import definition, name_for
+from pager.wire.dialects import load
+from pager.wire.stitching import Carrier, Expansion, Leg
 
 responses = load("responses")
 HANDLE = "pg_0123456789abcdef"

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import OpenAI
 
-from pager.dialects import load
 from pager.errors import NotUnderstood
-from pager.model import Usage
-from pager.offers import Listed
-from pager.page_in import definition
-from pager.scripted import Call, Say
-from pager.scripted.responses import Responses
-from pager.scripted.wire import Turn
-from pager.sites import spliced
-from pager.slimming import slim
-from pager.splice import Held, HeldCall
-from pager.toolset import Sent, Toolset, schema_handle
+from pager.paging.page_in import definition
+from pager.testing.scripted import Call, Say
+from pager.testing.scripted.common import Turn
+from pager.testing.scripted.responses import Responses
+from pager.tools.decide import Sent, Toolset, schema_handle
+from pager.tools.definitions import Listed
+from pager.tools.shorten import slim
+from pager.values import Usage
+from pager.wire.dialects import load
+from pager.wire.page_spans import spliced
+from pager.wire.stitching import Held, HeldCall
 
 responses = load("responses")
 HANDLE = "pg_0123456789abcdef"

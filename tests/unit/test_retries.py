@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pager.retries import (
+from pager.proxy.retries import (
     FIRST_DELAY,
     JITTER,
     LONGEST_DELAY,

@@ -10,15 +10,20 @@ from hashlib import sha256
 
 import pytest
 
-from instrumentation.check import check
-from pager import dialects
+from instrumentation.accounting.log_check import check
 from pager.errors import StoreCorrupt
-from pager.events import AnswerFinished, BranchOpened, CallReceived, SessionOpened
-from pager.server.journal import Incoming, Journal
-from pager.store import Batch, Place
-from pager.stores import open_store, salvage
-from pager.stores._sqlite_file import PAGE
-from pager.stores.sqlite import Store
+from pager.log.events import (
+    AnswerFinished,
+    BranchOpened,
+    CallReceived,
+    SessionOpened,
+)
+from pager.log.store import Batch, Place
+from pager.log.stores import open_store, salvage
+from pager.log.stores.sqlite.file import PAGE
+from pager.log.stores.sqlite.store import Store
+from pager.proxy.log_writer import Incoming, Journal
+from pager.wire import dialects
 
 CHAT = dialects.load("chat")
 FILE = "ctxpager.sqlite3"
@@ -182,7 +187,7 @@ def test_rows_that_were_set_aside_before_stay_so(sound, tmp_path):
 
 
 def test_the_command_repairs_a_log_that_cannot_be_opened(sound, tmp_path, capsys):
-    from pager.cli import main
+    from pager.cli.main import main
 
     folder = tmp_path / "log"
     shutil.copytree(sound[0], folder)

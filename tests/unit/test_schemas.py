@@ -9,24 +9,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instrumentation import schema_words
-from instrumentation.calls import Where
-from instrumentation.schema_log import ByForm, Source
-from instrumentation.schemas import account, chosen, tooling
-from pager import sessions
-from pager.arms import Arms, Rule
-from pager.dialects import load
+from instrumentation.accounting.addresses import Where
+from instrumentation.accounting.tool_log import ByForm, Source
+from instrumentation.accounting.tool_use import account, chosen, tooling
+from instrumentation.reports import tools as schema_words
 from pager.errors import ConfigError, StoreCorrupt
-from pager.events import AnswerFinished, BranchOpened, Bypassed, CallReceived, LegFinished, ToolCalled, ToolsDecided
-from pager.model import Answer, ToolUse, Usage
-from pager.models import in_force
-from pager.plugins import load_policy
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.server.paging import Pager
-from pager.store import Batch, Stored
-from pager.stores.memory import Store
-from pager.tooling import Shortening
-from pager.toolset import decode
+from pager.log.events import (
+    AnswerFinished,
+    BranchOpened,
+    Bypassed,
+    CallReceived,
+    LegFinished,
+    ToolCalled,
+    ToolsDecided,
+)
+from pager.log.store import Batch, Stored
+from pager.log.stores.memory import Store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.paging.settle_tools import Shortening
+from pager.pricing.rates import in_force
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.sessions import registry
+from pager.tools.decide import decode
+from pager.values import Answer, ToolUse, Usage
+from pager.wire.dialects import load
 
 ANTHROPIC = in_force("anthropic", {})
 PROSE = "It is explained at length, with all that is to be minded, and what happens if it is not. " * 4
@@ -85,7 +93,7 @@ async def answer(journal, entry, turn, now):
         await journal.note(entry, now, [event], {sha256(b"").digest(): b""})
     if turn.bypass:
         if entry.paged is not None:
-            sessions.sent_in_full(entry.paged.table, "HTTP 400" if turn.bypass == sessions.REFUSED else "")
+            registry.sent_in_full(entry.paged.table, "HTTP 400" if turn.bypass == registry.REFUSED else "")
         await journal.note(entry, now, [Bypassed(turn.bypass, "HTTP 400", *where[:2])], {})
     paged, unmodified = entry.paged, turn.bypass or entry.paged is None or not entry.paged.outgoing.changed
     outcome = Outcome(200, b"{}", 1.0, 2.0, now, sent="" if unmodified else paged.outgoing.digest(entry.recipe.body))

@@ -1,8 +1,14 @@
 """The scripted provider's cache: what it finds, what it forgets, and what it counts."""
 
-from pager.model import Usage
-from pager.scripted.messages import Messages
-from pager.scripted.prompt import FIVE_MINUTES, HOUR, Piece, PromptCache, piece
+from pager.testing.scripted.messages import Messages
+from pager.testing.scripted.prompt_cache import (
+    FIVE_MINUTES,
+    HOUR,
+    Piece,
+    PromptCache,
+    piece,
+)
+from pager.values import Usage
 
 
 class Clock:

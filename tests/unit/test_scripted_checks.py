@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.scripted.checks import problems, signature
+from pager.testing.scripted.request_rules import problems, signature
 
 FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
 FILES = sorted(Path(FOLDER).glob("recorded/*/*.jsonl.gz")) if FOLDER else []

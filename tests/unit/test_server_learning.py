@@ -11,19 +11,36 @@ from hashlib import sha256
 import pytest
 import uvloop
 
-from pager.arms import Arms, Rule
-from pager.dialects import load
+from pager.config.settings import Settings
 from pager.errors import StoreCorrupt
-from pager.events import BranchOpened, Bypassed, CallReceived, Learned, SessionOpened
-from pager.experience import LOG, SHIPPED, Experience, Harness
-from pager.models import Table as Models
-from pager.plugins import load_policy
-from pager.server.journal import Journal
-from pager.server.learning import Learner, Pace, command, may_learn, recall
-from pager.server.paging import Pager
-from pager.settings import Settings
-from pager.store import Batch
-from pager.stores import open_store
+from pager.log.events import (
+    BranchOpened,
+    Bypassed,
+    CallReceived,
+    Learned,
+    SessionOpened,
+)
+from pager.log.store import Batch
+from pager.log.stores import open_store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.paging.priors import (
+    LOG,
+    SHIPPED,
+    Experience,
+    Harness,
+)
+from pager.pricing.rates import Table as Models
+from pager.proxy.log_writer import Journal
+from pager.proxy.serving.learner import (
+    Learner,
+    Pace,
+    command,
+    may_learn,
+    recall,
+)
+from pager.wire.dialects import load
 
 DAY = 86_400.0
 SOON = Pace(first=0.0, every=0.01)
@@ -32,10 +49,10 @@ SECOND = Experience({"claude-cli": Harness(lengths=[3, 4, 5])})
 APPEND = """
 import sys
 from pathlib import Path
-from pager.events import Learned
-from pager.experience import LOG, decode
-from pager.store import Batch
-from pager.stores import open_store
+from pager.log.events import Learned
+from pager.paging.priors import LOG, decode
+from pager.log.store import Batch
+from pager.log.stores import open_store
 store, content = open_store("sqlite", Path(sys.argv[1])), sys.argv[2].encode()
 version = decode(content).version
 store.append(Batch(LOG, float(sys.argv[3]), [Learned(version, 1, 1)], {bytes.fromhex(version): content})).result()

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager import dialects
 from pager.errors import NotUnderstood
-from pager.model import Kind
-from pager.sites import find, stubbed
+from pager.values import Kind
+from pager.wire import dialects
+from pager.wire.page_spans import find, stubbed
 
 STUB = "[pg_0123456789abcdef: a stub]"
 text = st.text(max_size=30)

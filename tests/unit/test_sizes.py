@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from instrumentation import importing
-from instrumentation.analyze import analyze, prepare
-from instrumentation.bill import tokens_in
-from instrumentation.comparison import Conditions, Contender
-from instrumentation.importing import Problems
-from instrumentation.prepared import Prepared
-from instrumentation.recordings import files
-from instrumentation.sizes import PICTURE, counted_size, item_tokens
-from pager.dialects import load
-from pager.tokens import BYTES_A_TOKEN
+from instrumentation.accounting.billing import tokens_in
+from instrumentation.accounting.item_sizes import PICTURE, counted_size, item_tokens
+from instrumentation.analyze.analysis import analyze, prepare
+from instrumentation.replay import log_files
+from instrumentation.replay.compare import Conditions, Contender
+from instrumentation.replay.log_files import Problems
+from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.recording_files import files
+from pager.pricing.tokens import BYTES_A_TOKEN
+from pager.wire.dialects import load
 
 RECORDINGS = os.environ.get("CTXPAGER_RECORDINGS", "")
 NOISE = random.Random(7)
@@ -207,7 +207,7 @@ def ratio(recording):
 
 
 def test_a_session_of_screenshots_and_signatures_is_counted_within_five_percent(tmp_path):
-    [one] = importing.read(transcript(tmp_path / "s.jsonl", 40), Problems())
+    [one] = log_files.read(transcript(tmp_path / "s.jsonl", 40), Problems())
     assert len(one.recording.steps) == 40
     assert ratio(one.recording) == pytest.approx(1.0, abs=0.05)
 
@@ -216,7 +216,7 @@ def test_a_session_of_screenshots_and_signatures_is_counted_within_five_percent(
 @pytest.mark.skipif(not RECORDINGS, reason="CTXPAGER_RECORDINGS names the folder of recorded sessions")
 def test_the_median_recorded_session_is_counted_within_fifteen_percent():
     found = [
-        one for path in files(Path(RECORDINGS) / "traces" / "entire-cli") for one in importing.read(path, Problems())
+        one for path in files(Path(RECORDINGS) / "traces" / "entire-cli") for one in log_files.read(path, Problems())
     ]
     off = [ratio(one.recording) for one in found if any(step.usage for step in one.recording.steps)]
     assert len(off) > 100

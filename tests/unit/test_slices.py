@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.slices import (
+from pager.text.excerpts import (
     LONG_LINE,
     MAX_HUNKS,
     MAX_MATCHES,

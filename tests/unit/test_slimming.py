@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator, validator_for
 
 from pager.errors import NotUnderstood
-from pager.slimming import (
+from pager.paging.stub import HANDLE, handle_of
+from pager.pricing.tokens import O200K, Counter
+from pager.tools.check_arguments import check
+from pager.tools.shorten import (
     DEEPEST,
     LEAST_SHARE,
     LEAST_TOKENS,
@@ -25,9 +28,6 @@ from pager.slimming import (
     slim,
     without_prose,
 )
-from pager.stubs import HANDLE, handle_of
-from pager.tokens import O200K, Counter
-from pager.validation import check
 
 COUNTER = Counter()
 WEATHER = {

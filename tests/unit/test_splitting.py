@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.errors import NotUnderstood
-from pager.model import Span
-from pager.splitting import elements, members, without_surrogates
+from pager.values import Span
+from pager.wire.json_spans import elements, members, without_surrogates
 
 blanks = st.text(" \t\n\r", max_size=3)
 values = st.recursive(

@@ -16,10 +16,10 @@ from hashlib import sha256
 import pytest
 
 from pager.errors import StoreCorrupt, StoreError
-from pager.events import AnswerFinished, Bypassed
-from pager.store import Batch, Check, Place
-from pager.stores._sqlite_file import PAGE, open_reader
-from pager.stores.sqlite import Store
+from pager.log.events import AnswerFinished, Bypassed
+from pager.log.store import Batch, Check, Place
+from pager.log.stores.sqlite.file import PAGE, open_reader
+from pager.log.stores.sqlite.store import Store
 
 FILE = "ctxpager.sqlite3"
 
@@ -158,9 +158,9 @@ def test_a_full_disk_fails_the_write_and_no_later_one(tmp_path):
         from concurrent.futures import wait
         from pathlib import Path
         from pager.errors import StoreError
-        from pager.events import Bypassed
-        from pager.store import Batch
-        from pager.stores.sqlite import Store
+        from pager.log.events import Bypassed
+        from pager.log.store import Batch
+        from pager.log.stores.sqlite.store import Store
 
         def append(name):
             return store.append(Batch("s", 1.0, (Bypassed(reason="x", detail=name),)))
@@ -224,9 +224,9 @@ def test_two_processes_write_to_one_file(tmp_path):
         import sys
         from hashlib import sha256
         from pathlib import Path
-        from pager.events import Bypassed
-        from pager.store import Batch
-        from pager.stores.sqlite import Store
+        from pager.log.events import Bypassed
+        from pager.log.store import Batch
+        from pager.log.stores.sqlite.store import Store
 
         store = Store.open(Path(sys.argv[1]))
         for number in range(300):
@@ -250,9 +250,9 @@ def test_a_process_that_forgets_to_close_its_log_still_ends(tmp_path):
         """
         import sys
         from pathlib import Path
-        from pager.events import Bypassed
-        from pager.store import Batch
-        from pager.stores.sqlite import Store
+        from pager.log.events import Bypassed
+        from pager.log.store import Batch
+        from pager.log.stores.sqlite.store import Store
 
         store = Store.open(Path(sys.argv[1]))
         store.append(Batch("s", 1.0, (Bypassed(reason="x"),))).result(30)

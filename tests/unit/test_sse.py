@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.dialects.sse import Decoder, ServerSentEvent
+from pager.wire.sse import Decoder, ServerSentEvent
 
 FIELDS = [
     b"data: one",

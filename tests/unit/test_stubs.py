@@ -9,9 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pager.page import STUB_TOKENS
-from pager.stubs import HANDLE, LONGEST_ARGUMENT, Subject, handle_of, longer, main_argument, make_stub
-from pager.tokens import CLAUDE_SINCE_4_7, O200K, Counter
+from pager.paging.page import STUB_TOKENS
+from pager.paging.stub import (
+    HANDLE,
+    LONGEST_ARGUMENT,
+    Subject,
+    handle_of,
+    longer,
+    main_argument,
+    make_stub,
+)
+from pager.pricing.tokens import CLAUDE_SINCE_4_7, O200K, Counter
 
 CODE = "class App:\n    def run(self):\n        pass\n\ndef main():\n    App().run()\n\ndef load_config():\n    pass\n"
 READ = Subject("result", "Read", "src/app.py", 14_200, 412, CODE)

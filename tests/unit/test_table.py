@@ -6,16 +6,16 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from pager import page_in
-from pager.dialects import load
-from pager.events import Evicted
-from pager.page import tokens_of
-from pager.pages import Contents, Found
-from pager.policy import TOOL
-from pager.splice import Leg, Part
-from pager.stubs import handle_of
-from pager.table import Items, Source, Table
-from pager.tables import Tables
+from pager.log.events import Evicted
+from pager.paging import page_in
+from pager.paging.page import tokens_of
+from pager.paging.page_content import Contents, Found
+from pager.paging.page_table import Items, Source, Table
+from pager.paging.page_tables import Tables
+from pager.paging.policy import TOOL
+from pager.paging.stub import handle_of
+from pager.wire.dialects import load
+from pager.wire.stitching import Leg, Part
 
 EMPTY = Tables(load, {}.get)
 

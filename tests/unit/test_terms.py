@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from pager.dialects import load
-from pager.events import Tokens
-from pager.experience import SHIPPED, Experience, cache_of
-from pager.lineage import Session
-from pager.models import Table as Models
-from pager.models import named_prices
-from pager.planner import is_warm
-from pager.sessions import learn_usage
-from pager.table import Items
-from pager.tables import Tables
-from pager.terms import terms_of
+from pager.log.events import Tokens
+from pager.paging.conditions import terms_of
+from pager.paging.page_table import Items
+from pager.paging.page_tables import Tables
+from pager.paging.planner import is_warm
+from pager.paging.priors import SHIPPED, Experience, cache_of
+from pager.pricing.rates import Table as Models
+from pager.pricing.rates import named_prices
+from pager.sessions.lineage import Session
+from pager.sessions.registry import learn_usage
+from pager.wire.dialects import load
 
 FIVE = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from instrumentation import recordings
-from instrumentation.prepared import Prepared
-from instrumentation.replay import Player
-from pager.dialects import load
-from pager.models import in_force
+from instrumentation.replay import recording_files
+from instrumentation.replay.player import Player
+from instrumentation.replay.prepared import Prepared
+from pager.pricing.rates import in_force
+from pager.wire.dialects import load
 from policies.cost_aware import CostAware
 
 TOLD = 0.25  # "a quarter" in docs/policies.md
@@ -51,7 +51,7 @@ def stamp(at):
 @pytest.mark.parametrize("shape", [(20, 60, 1), (20, 200, 1), (20, 100, 3), (12, 100, 1), (40, 100, 1)])
 def test_a_session_that_asks_for_everything_again_loses_little_and_no_repack_is_on_credit(tmp_path, shape, prices):
     files, lines, pauses = shape
-    recording = recordings.load(harmful(tmp_path / "s.jsonl", files=files, lines=lines, pauses=pauses))
+    recording = recording_files.load(harmful(tmp_path / "s.jsonl", files=files, lines=lines, pauses=pauses))
     models = in_force(prices, {})
     prepared = Prepared(recording, load(recording.dialect))
     funds = {}

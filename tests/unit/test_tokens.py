@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pager.model import Block, Kind, Message
-from pager.tokens import (
+from pager.pricing.tokens import (
     _SAFE_CUT,
     CALL_OVERHEAD,
     CL100K,
@@ -32,8 +31,9 @@ from pager.tokens import (
     pieces,
     read_vocabulary,
 )
+from pager.values import Block, Kind, Message
 
-DATA = resources.files("pager").joinpath("data")
+DATA = resources.files("pager.pricing").joinpath("data")
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +122,8 @@ def test_notice_holds_the_hash_of_every_shipped_file():
 
 
 def test_importing_the_modules_imports_no_tokenizer():
-    code = (
-        "import sys, pager.tokens, pager.models; print([m for m in ('tiktoken', 'lzma', 'regex') if m in sys.modules])"
-    )
+    code = "import sys, pager.pricing.tokens, pager.pricing.rates\n"
+    code += "print([m for m in ('tiktoken', 'lzma', 'regex') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -7,16 +7,21 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from pager import sessions
-from pager.dialects import load
-from pager.experience import Experience, Harness, Use, owner
-from pager.lineage import Session
-from pager.planner import Terms
-from pager.policy import TOOL, Prices
-from pager.table import Items
-from pager.tables import Tables
-from pager.tooling import Shortening, settle
-from pager.toolset import decode
+from pager.paging.page_table import Items
+from pager.paging.page_tables import Tables
+from pager.paging.planner import Terms
+from pager.paging.policy import TOOL, Prices
+from pager.paging.priors import (
+    Experience,
+    Harness,
+    Use,
+    owner,
+)
+from pager.paging.settle_tools import Shortening, settle
+from pager.sessions import registry
+from pager.sessions.lineage import Session
+from pager.tools.decide import decode
+from pager.wire.dialects import load
 
 CHAT = load("chat")
 TERMS = Terms(Prices(), 128_000, 8_000, harness="opencode/1.18")
@@ -48,7 +53,7 @@ class Talk:
 
     def call(self, tools=TOOLS, branch=0, gap=10.0, reasons=False):
         if branch not in self.session.tables:
-            sessions.open_table(self.session, branch, None, "chat", self.tables)
+            registry.open_table(self.session, branch, None, "chat", self.tables)
         self.now += gap
         call = self.calls[branch] = self.calls.get(branch, 0) + 1
         thought = {"reasoning_content": "Hm."} if reasons else {}
@@ -221,7 +226,7 @@ def test_a_session_read_from_the_log_goes_by_the_same_decision():
     again = Talk()
     again.session.tables[0] = again.tables.make("chat")
     read = Tables(load, talk.blobs.get)
-    sessions.decide_tools(again.session, talk.event, read.toolset(talk.event.decision))
+    registry.decide_tools(again.session, talk.event, read.toolset(talk.event.decision))
     assert again.table().tools.encode() == talk.table().tools.encode()
     assert again.table().tool == "page_in"
     assert read.toolset(talk.event.decision) is again.table().tools, "decoded once"

@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.dialects import load
-from pager.offers import Listed
-from pager.policy import TOOL, Prices
-from pager.toolset import CALLS, DIGITS, OFTEN, Outlook, decide, decode, schema_handle
+from pager.paging.policy import TOOL, Prices
+from pager.tools.decide import (
+    CALLS,
+    DIGITS,
+    OFTEN,
+    Outlook,
+    decide,
+    decode,
+    schema_handle,
+)
+from pager.tools.definitions import Listed
+from pager.wire.dialects import load
 
 CHAT = load("chat")
 PROSE = "Does what it says. It has a long story to tell of how and when to use it, and of what else there is. " * 4

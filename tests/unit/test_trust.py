@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from pager import cli
-from pager.config import KEYS, Folder, load, sources
+from pager.cli import main
+from pager.config.loading import (
+    KEYS,
+    Folder,
+    load,
+    sources,
+)
+from pager.config.settings import PRICE_LISTS
+from pager.config.trust import FILE_NAME, Trusted
 from pager.errors import ConfigError
-from pager.models import NAMED
-from pager.settings import PRICE_LISTS
-from pager.trust import FILE_NAME, Trusted
+from pager.pricing.rates import NAMED
 
 EVIL = """
 port = 9123
@@ -81,7 +86,7 @@ def leaves_a_mark(mark):
 def test_no_command_runs_code_that_a_file_of_the_working_folder_names(home, tmp_path, capsys, command, setting):
     write(leaves_a_mark(tmp_path / "mark"), "evil.py")
     write(setting)
-    cli.main(command if command == ["config"] else [*command, "--data-dir", str(tmp_path / "data")])
+    main.main(command if command == ["config"] else [*command, "--data-dir", str(tmp_path / "data")])
     assert not (tmp_path / "mark").exists()
     (notice,) = [line for line in capsys.readouterr().err.splitlines() if "ignored" in line]
     assert "ctxpager.toml is not trusted: ignored" in notice
@@ -169,7 +174,7 @@ def test_code_that_the_users_own_file_names_is_looked_for_beside_it(home, tmp_pa
     (home / "ctxpager.toml").write_text(setting)
     (home / "mine.py").write_text(leaves_a_mark(tmp_path / "mine"))
     write(leaves_a_mark(tmp_path / "theirs"), "mine.py")
-    assert cli.main(["config"]) == 0
+    assert main.main(["config"]) == 0
     assert str(home / "mine.py:P") in capsys.readouterr().out
     assert (tmp_path / "mine").exists()
     assert not (tmp_path / "theirs").exists()
@@ -200,36 +205,36 @@ def test_trust_is_of_one_folder_whatever_way_leads_there(home, tmp_path):
 def test_the_command_trusts_lists_and_removes(home, capsys):
     write('policy = "mine.py:P"\nport = 3\n[identity]\nkeys = { a = "KEY_OF_A" }\n')
     write("class P:\n    def choose(self, view): ...\n", "mine.py")
-    assert cli.main(["trust"]) == 0
+    assert main.main(["trust"]) == 0
     told = capsys.readouterr().out
     assert 'policy = "mine.py:P"' in told
     assert "identity.keys = (not shown)" in told
     assert "port" not in told
-    assert cli.main(["config"]) == 0
+    assert main.main(["config"]) == 0
     told = capsys.readouterr()
     assert 'policy = "mine.py:P"' in told.out
     assert told.err == ""
-    assert cli.main(["trust", "--list"]) == 0
+    assert main.main(["trust", "--list"]) == 0
     assert f"{Path.cwd()}: trusted" in capsys.readouterr().out
     write("port = 4")
-    cli.main(["trust", "--list"])
+    main.main(["trust", "--list"])
     assert "no longer what was trusted" in capsys.readouterr().out
     Path("ctxpager.toml").unlink()
-    cli.main(["trust", "--list"])
+    main.main(["trust", "--list"])
     assert "can't be read" in capsys.readouterr().out
-    assert cli.main(["trust", "--remove", "."]) == 0
+    assert main.main(["trust", "--remove", "."]) == 0
     assert "no longer trusted" in capsys.readouterr().out
-    cli.main(["trust", "--remove"])
+    main.main(["trust", "--remove"])
     assert "is not trusted" in capsys.readouterr().out
-    cli.main(["trust", "--list"])
+    main.main(["trust", "--list"])
     assert "no folder is trusted" in capsys.readouterr().out
 
 
 def test_a_folder_without_a_file_or_with_a_wrong_one_is_not_trusted(home, capsys):
-    assert cli.main(["trust"]) == 2
+    assert main.main(["trust"]) == 2
     assert "ctxpager.toml: can't be read: No such file" in capsys.readouterr().err
     write("prot = 1")
-    assert cli.main(["trust"]) == 2
+    assert main.main(["trust"]) == 2
     assert "prot is not a setting" in capsys.readouterr().err
     assert Trusted(home).folders() == {}
 
@@ -254,7 +259,7 @@ def test_the_list_of_trusted_folders_is_the_users_alone(home):
 @pytest.mark.parametrize("text", ["port = " + "9" * 5000, "port = " + "[" * 5000, "a." * 3000 + "b = 1"])
 def test_a_file_that_is_out_of_all_proportion_is_told_in_one_line(home, text, capsys):
     write(text)
-    assert cli.main(["config"]) == 2
+    assert main.main(["config"]) == 2
     told = capsys.readouterr().err
     assert told.startswith("ctxpager: file ")
     assert told.count("\n") == 1

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from pager.server.upstream import Upstream, passed_on
-from pager.settings import Upstream as Settings
+from pager.config.settings import Upstream as Settings
+from pager.proxy.upstream import Upstream, passed_on
 
 
 @pytest.mark.parametrize(

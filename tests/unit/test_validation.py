@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from pager.validation import LARGEST_SCHEMA, LONGEST_ERROR, check, is_json, repair_text
+from pager.tools.check_arguments import (
+    LARGEST_SCHEMA,
+    LONGEST_ERROR,
+    check,
+    is_json,
+    repair_text,
+)
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 LONG = (

@@ -4,8 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.tokens import BYTES_A_TOKEN
-from pager.yardstick import CREDIBLE, STEP, TOLERANCE, Yardstick
+from pager.pricing.token_scale import (
+    CREDIBLE,
+    STEP,
+    TOLERANCE,
+    Yardstick,
+)
+from pager.pricing.tokens import BYTES_A_TOKEN
 
 SIZE = 27_000  # bytes of 10,000 of our own tokens
 

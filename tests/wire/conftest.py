@@ -14,11 +14,11 @@ import pytest
 from anthropic import Anthropic
 from openai import OpenAI
 
-from pager.events import Repacked, decode
-from pager.scripted import Call, Say, Script
-from pager.scripted.chat import Chat
-from pager.scripted.messages import Messages
-from pager.scripted.responses import Responses
+from pager.log.events import Repacked, decode
+from pager.testing.scripted import Call, Say, Script
+from pager.testing.scripted.chat import Chat
+from pager.testing.scripted.messages import Messages
+from pager.testing.scripted.responses import Responses
 
 SOON = ("--policy", "fifo_age", "--paging-policy-options", "{ age = 2, size = 500 }")
 """The policy under which a result leaves the prompt three calls after the one that brought it."""

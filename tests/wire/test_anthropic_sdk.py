@@ -8,7 +8,15 @@ import pytest
 from anthropic import Anthropic, AsyncAnthropic
 from pydantic import BaseModel
 
-from pager.scripted import Call, Drop, Fail, Say, Script, Slow, Stumble
+from pager.testing.scripted import (
+    Call,
+    Drop,
+    Fail,
+    Say,
+    Script,
+    Slow,
+    Stumble,
+)
 
 QUESTION = [{"role": "user", "content": "How is the weather in Rīga? ☔"}]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from pager.scripted import Say, Script
+from pager.testing.scripted import Say, Script
 
 
 def fetch(root, path, method="GET", **headers):

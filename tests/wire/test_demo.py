@@ -15,16 +15,29 @@ import pytest
 from aiohttp import ClientSession
 from rich.console import Console
 
-from instrumentation.report import Wanted, gather
-from pager import cli, demo
-from pager.demo.session import MODEL, SCRIPT, TURNS, Agent, Clock
-from pager.dialects import load
-from pager.events import AnswerFinished, CallReceived, LegFinished, Repacked, SessionOpened
-from pager.models import in_force
-from pager.scripted import ScriptedModel
-from pager.scripted.chat import Chat
-from pager.scripted.prompt import HALF_AN_HOUR, PromptCache
-from pager.stores import open_store
+from instrumentation.reports.gather import Wanted, gather
+from pager.cli import main
+from pager.log.events import (
+    AnswerFinished,
+    CallReceived,
+    LegFinished,
+    Repacked,
+    SessionOpened,
+)
+from pager.log.stores import open_store
+from pager.pricing.rates import in_force
+from pager.testing import demo
+from pager.testing.demo.session import (
+    MODEL,
+    SCRIPT,
+    TURNS,
+    Agent,
+    Clock,
+)
+from pager.testing.scripted import ScriptedModel
+from pager.testing.scripted.chat import Chat
+from pager.testing.scripted.prompt_cache import HALF_AN_HOUR, PromptCache
+from pager.wire.dialects import load
 
 PATIENCE = 120
 
@@ -143,7 +156,7 @@ def test_the_demos_next_steps_work_as_they_are_printed(played, capsys):
     assert f"ctxpager report demo --data-dir {folder}" in printed
     assert f"ctxpager serve --data-dir {folder}" in printed, "nobody stays to serve the dashboard"
     assert "http://" not in printed
-    assert cli.main(["report", "demo", "--data-dir", str(folder)]) == 0
+    assert main.main(["report", "demo", "--data-dir", str(folder)]) == 0
     assert MODEL in capsys.readouterr().out
 
 

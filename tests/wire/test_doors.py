@@ -11,9 +11,9 @@ import httpx2
 import openai
 import pytest
 
-from pager.events import SessionOpened
-from pager.scripted import Say, Script
-from pager.stores import open_store
+from pager.log.events import SessionOpened
+from pager.log.stores import open_store
+from pager.testing.scripted import Say, Script
 
 EVIL = {"origin": "https://evil.example"}
 REBOUND = {"host": "evil.example:8787"}

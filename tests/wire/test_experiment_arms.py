@@ -2,11 +2,11 @@
 
 import json
 
-from pager import cli
-from pager.arms import Arms
-from pager.events import Repacked, SessionOpened
-from pager.scripted import Say
-from pager.stores import open_store
+from pager.cli import main
+from pager.log.events import Repacked, SessionOpened
+from pager.log.stores import open_store
+from pager.paging.policy_choice import Arms
+from pager.testing.scripted import Say
 
 SHARES = {"fifo_age": 0.5, "keep_all": 0.5}
 SESSIONS = 24
@@ -45,7 +45,7 @@ def test_sessions_are_given_to_arms_by_hash_and_the_report_compares_them(start_p
 
 def _report(proxy, capsys):
     settings = str(proxy.data_dir.with_suffix(".toml"))
-    assert cli.main(["experiment", "--data-dir", str(proxy.data_dir), "--config", settings, "--json"]) == 0
+    assert main.main(["experiment", "--data-dir", str(proxy.data_dir), "--config", settings, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [arm["arm"] for arm in told["arms"]] == ["keep_all", "fifo_age"]
     assert sum(arm["sessions"] for arm in told["arms"]) == SESSIONS

@@ -7,8 +7,15 @@ import httpx2
 import openai
 import pytest
 
-from pager.events import AttemptFailed, LegFailed
-from pager.scripted import Drop, Fail, PageIn, Reply, Say, Stumble
+from pager.log.events import AttemptFailed, LegFailed
+from pager.testing.scripted import (
+    Drop,
+    Fail,
+    PageIn,
+    Reply,
+    Say,
+    Stumble,
+)
 
 DONE = Say("All parts are fine. ☔")
 SOON = {"retry-after-ms": "1"}

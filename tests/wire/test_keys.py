@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from pager.events import AttemptFailed, SessionOpened, encode
-from pager.scripted import Fail, Say, Script
-from pager.stores import open_store
+from pager.log.events import AttemptFailed, SessionOpened, encode
+from pager.log.stores import open_store
+from pager.testing.scripted import Fail, Say, Script
 
 
 @contextmanager

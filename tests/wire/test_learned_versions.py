@@ -6,12 +6,22 @@ from contextlib import contextmanager
 
 import pytest
 
-from pager import cli
-from pager.events import Learned, Repacked, SessionOpened, ToolsDecided
-from pager.experience import LOG, Experience, Harness, Seen
-from pager.scripted import Call, Say
-from pager.store import Batch
-from pager.stores import open_store
+from pager.cli import main
+from pager.log.events import (
+    Learned,
+    Repacked,
+    SessionOpened,
+    ToolsDecided,
+)
+from pager.log.store import Batch
+from pager.log.stores import open_store
+from pager.paging.priors import (
+    LOG,
+    Experience,
+    Harness,
+    Seen,
+)
+from pager.testing.scripted import Call, Say
 
 FLAGS = ("--policy", "cost_aware", "--prices", "none")
 NEEDED = Experience({"OpenAI": Harness(results={"read": Seen(5_000.0, 1.0)})})
@@ -171,7 +181,7 @@ def test_a_tool_that_sessions_call_is_sent_whole_to_those_that_begin_later(start
         old.run(1)
         stage.log(old, ToolsDecided, count=1)
     settings = str((tmp_path / "a").with_suffix(".toml"))
-    assert cli.main(["learn", "--data-dir", str(tmp_path / "a"), "--config", settings]) == 0
+    assert main.main(["learn", "--data-dir", str(tmp_path / "a"), "--config", settings]) == 0
     assert f"{CALLED} " in capsys.readouterr().out
     with started("a", "--trust-clock-header") as stage:
         stage.play(use(), Say("Done."), use("small2"), Say("Done."), opening=False)

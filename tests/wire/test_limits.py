@@ -12,8 +12,13 @@ import brotli
 import pytest
 import zstandard
 
-from pager.events import AnswerFinished, decode
-from pager.scripted import Fail, Reply, Say, Script
+from pager.log.events import AnswerFinished, decode
+from pager.testing.scripted import (
+    Fail,
+    Reply,
+    Say,
+    Script,
+)
 
 RAIN = Say("It rains.")
 CHAT = "/v1/chat/completions"

@@ -6,7 +6,12 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families as read
 
-from pager.scripted import Fail, PageIn, Say, Script
+from pager.testing.scripted import (
+    Fail,
+    PageIn,
+    Say,
+    Script,
+)
 
 
 def ask(root, path="/v1/chat/completions", method="POST"):

@@ -9,7 +9,12 @@ import openai
 import pytest
 from anthropic import Anthropic
 
-from pager.scripted import Call, PageIn, Say, Script
+from pager.testing.scripted import (
+    Call,
+    PageIn,
+    Say,
+    Script,
+)
 
 CALLS = 9
 LIST = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}]

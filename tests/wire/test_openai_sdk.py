@@ -7,7 +7,15 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
-from pager.scripted import Call, Drop, Fail, Say, Script, Slow, Stumble
+from pager.testing.scripted import (
+    Call,
+    Drop,
+    Fail,
+    Say,
+    Script,
+    Slow,
+    Stumble,
+)
 
 QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How is the weather in Rīga? ☔"}]
 WEATHER = {

@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import pytest
 
-from pager.events import LegFinished, Repacked
-from pager.page import PIN_HALF_LIFE
-from pager.page_in import NAME
-from pager.scripted import Call, PageIn, Say
-from pager.stubs import HANDLE
+from pager.log.events import LegFinished, Repacked
+from pager.paging.page import PIN_HALF_LIFE
+from pager.paging.page_in import NAME
+from pager.paging.stub import HANDLE
+from pager.testing.scripted import Call, PageIn, Say
 
 DONE = Say("All parts are fine. ☔")
 LOOK = Call("look", {"path": "small9"})

@@ -14,23 +14,40 @@ import openai
 import pytest
 import zstandard
 
-from pager import dialects
-from pager.arms import Arms, Rule
-from pager.events import AttemptFailed, Bypassed, LegFinished, Repacked
-from pager.models import in_force
-from pager.plugins import load_policy
-from pager.retries import Limits
-from pager.scripted import Call, Drop, Fail, Gated, Overflowing, PageIn, Picky, Reply, Say, Slow, Stumble
-from pager.scripted.paging import getter, handles
-from pager.scripted.prompt import size
-from pager.server.entries import Incoming
-from pager.server.journal import Journal
-from pager.server.legs import Legs, Wiring
-from pager.server.paging import Pager
-from pager.server.relay import Exchange
-from pager.server.upstream import Upstream
-from pager.settings import Upstream as UpstreamSettings
-from pager.stores import open_store
+from pager.config.settings import Upstream as UpstreamSettings
+from pager.log.events import (
+    AttemptFailed,
+    Bypassed,
+    LegFinished,
+    Repacked,
+)
+from pager.log.stores import open_store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.pricing.rates import in_force
+from pager.proxy.fault_loop import Legs, Wiring
+from pager.proxy.log_records import Incoming
+from pager.proxy.log_writer import Journal
+from pager.proxy.relay import Exchange
+from pager.proxy.retries import Limits
+from pager.proxy.upstream import Upstream
+from pager.testing.scripted import (
+    Call,
+    Drop,
+    Fail,
+    Gated,
+    Overflowing,
+    PageIn,
+    Picky,
+    Reply,
+    Say,
+    Slow,
+    Stumble,
+)
+from pager.testing.scripted.page_requests import getter, handles
+from pager.testing.scripted.prompt_cache import size
+from pager.wire import dialects
 
 DONE = Say("All parts are fine. ☔")
 ERRORS = (openai.APIError, anthropic.APIError, httpx2.HTTPError)

@@ -5,12 +5,24 @@ import json
 import pytest
 from anthropic import beta_tool
 
-from pager.events import AnswerFinished, AttemptFailed, BranchOpened, Bypassed, LegFinished, Repacked
-from pager.page_in import NAME
-from pager.scripted import Call, PageIn, Reply, Say
-from pager.scripted.checks import signature
-from pager.scripted.paging import getter
-from pager.scripted.prompt import size
+from pager.log.events import (
+    AnswerFinished,
+    AttemptFailed,
+    BranchOpened,
+    Bypassed,
+    LegFinished,
+    Repacked,
+)
+from pager.paging.page_in import NAME
+from pager.testing.scripted import (
+    Call,
+    PageIn,
+    Reply,
+    Say,
+)
+from pager.testing.scripted.page_requests import getter
+from pager.testing.scripted.prompt_cache import size
+from pager.testing.scripted.request_rules import signature
 
 DONE = Say("All parts are fine. ☔")
 LOOK = Call("look", {"path": "small9"})

@@ -2,11 +2,16 @@
 
 import pytest
 
-from pager.events import AnswerFinished, Bypassed, LegFinished, Repacked
-from pager.page_in import NAME
-from pager.scripted import Call, PageIn, Say
-from pager.scripted.paging import getter
-from pager.scripted.prompt import size
+from pager.log.events import (
+    AnswerFinished,
+    Bypassed,
+    LegFinished,
+    Repacked,
+)
+from pager.paging.page_in import NAME
+from pager.testing.scripted import Call, PageIn, Say
+from pager.testing.scripted.page_requests import getter
+from pager.testing.scripted.prompt_cache import size
 
 DONE = Say("All parts are fine. ☔")
 LOOK = Call("look", {"path": "small9"})

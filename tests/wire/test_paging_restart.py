@@ -8,9 +8,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from pager.events import LegFinished
-from pager.scripted import Call, PageIn, Say, Slow
-from pager.scripted.paging import rounds
+from pager.log.events import LegFinished
+from pager.testing.scripted import (
+    Call,
+    PageIn,
+    Say,
+    Slow,
+)
+from pager.testing.scripted.page_requests import rounds
 
 DONE = Say("All parts are fine. ☔")
 WIRES = ("chat", "messages", "responses")

@@ -4,13 +4,20 @@ import json
 
 import pytest
 
-from pager.events import AnswerFinished, BranchOpened, Bypassed, LegFinished, Repacked, ToolCalled
-from pager.exchange import LONGEST, ROUNDS
-from pager.page_in import NAME
-from pager.scripted import Call, PageIn, Say
-from pager.scripted.paging import rounds
-from pager.scripted.prompt import size, tokens
-from pager.stubs import handle_of
+from pager.log.events import (
+    AnswerFinished,
+    BranchOpened,
+    Bypassed,
+    LegFinished,
+    Repacked,
+    ToolCalled,
+)
+from pager.paging.held_calls import LONGEST, ROUNDS
+from pager.paging.page_in import NAME
+from pager.paging.stub import handle_of
+from pager.testing.scripted import Call, PageIn, Say
+from pager.testing.scripted.page_requests import rounds
+from pager.testing.scripted.prompt_cache import size, tokens
 
 DONE = Say("All parts are fine. ☔")
 THOUGHT = Say("I look at one more.", [Call("look", {"path": "small7"})], "Is that all? ☔")

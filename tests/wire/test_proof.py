@@ -6,12 +6,22 @@ import openai
 import pytest
 from anthropic import Anthropic
 
-from instrumentation.outgoing import Where, outgoing
-from pager import dialects
+from instrumentation.accounting.sent_prompts import Where, outgoing
 from pager.errors import StoreCorrupt
-from pager.events import AnswerFinished, LegFinished, PromptCounted, Repacked
-from pager.scripted import Call, PageIn, Say, Script
-from pager.stores import open_store
+from pager.log.events import (
+    AnswerFinished,
+    LegFinished,
+    PromptCounted,
+    Repacked,
+)
+from pager.log.stores import open_store
+from pager.testing.scripted import (
+    Call,
+    PageIn,
+    Say,
+    Script,
+)
+from pager.wire import dialects
 
 TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}]
 CALLS = 8

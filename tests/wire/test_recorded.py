@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pager.scripted import Say, Script
+from pager.testing.scripted import Say, Script
 
 FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
 FILES = sorted(Path(FOLDER).glob("recorded/*/*.jsonl.gz")) if FOLDER else []

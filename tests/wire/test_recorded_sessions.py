@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pager import dialects
-from pager.model import Answer, ToolUse
-from pager.server.journal import Incoming, Journal, Outcome
-from pager.stores import open_store
+from pager.log.stores import open_store
+from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.values import Answer, ToolUse
+from pager.wire import dialects
 
 FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
 FILES = sorted((Path(FOLDER) / "recorded").glob("*/*.jsonl.gz")) if FOLDER else []

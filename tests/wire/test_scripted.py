@@ -9,11 +9,8 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from pager.dialects.chat import Dialect as Chat
-from pager.dialects.messages import Dialect as Messages
-from pager.dialects.responses import Dialect as Responses
-from pager.page_in import definition
-from pager.scripted import (
+from pager.paging.page_in import definition
+from pager.testing.scripted import (
     Call,
     Drop,
     Fail,
@@ -28,8 +25,11 @@ from pager.scripted import (
     Slow,
     Stumble,
 )
-from pager.scripted.paging import getter, handles, rounds
-from pager.scripted.prompt import tokens
+from pager.testing.scripted.page_requests import getter, handles, rounds
+from pager.testing.scripted.prompt_cache import tokens
+from pager.wire.chat.dialect import Dialect as Chat
+from pager.wire.messages.dialect import Dialect as Messages
+from pager.wire.responses.dialect import Dialect as Responses
 
 ASK = {"model": "m-1", "messages": [{"role": "user", "content": "Hello."}]}
 

@@ -12,7 +12,13 @@ from importlib.metadata import version
 
 import pytest
 
-from pager.scripted import Call, Fail, PageIn, Say, Script
+from pager.testing.scripted import (
+    Call,
+    Fail,
+    PageIn,
+    Say,
+    Script,
+)
 
 SOON = ("--policy", "fifo_age", "--paging-policy-options", "{ age = 2, size = 500 }")
 PATIENCE = 60

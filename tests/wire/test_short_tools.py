@@ -6,11 +6,11 @@ import re
 import msgspec
 import pytest
 
-from pager.events import Bypassed, LegFinished, ToolsDecided
-from pager.guard import CORRECTIONS
-from pager.page_in import NAME
-from pager.scripted import Call, Picky, Say
-from pager.scripted.paging import getter
+from pager.log.events import Bypassed, LegFinished, ToolsDecided
+from pager.paging.call_guard import CORRECTIONS
+from pager.paging.page_in import NAME
+from pager.testing.scripted import Call, Picky, Say
+from pager.testing.scripted.page_requests import getter
 
 DONE = Say("All is done. ☔")
 PROSE = "It follows links, keeps the order of what it finds, and says so where something can't be read. " * 3

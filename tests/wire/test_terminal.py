@@ -9,9 +9,9 @@ import urllib.request
 
 import pytest
 
-from pager.events import SessionOpened
-from pager.scripted import Say, Script
-from pager.stores import open_store
+from pager.log.events import SessionOpened
+from pager.log.stores import open_store
+from pager.testing.scripted import Say, Script
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066\r\x08\x7f\x85"
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u202a-\u202e\u2066-\u2069]")

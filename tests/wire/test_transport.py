@@ -14,7 +14,15 @@ import brotli
 import pytest
 import zstandard
 
-from pager.scripted import Drop, Fail, Gated, Reply, Say, Script, Slow
+from pager.testing.scripted import (
+    Drop,
+    Fail,
+    Gated,
+    Reply,
+    Say,
+    Script,
+    Slow,
+)
 
 RAIN = Say("It rains in Rīga, as it should. ☔")
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"

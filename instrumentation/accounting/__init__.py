@@ -1,0 +1,1 @@
+"""What sessions cost and why, from the log."""

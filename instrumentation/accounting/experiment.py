@@ -1,0 +1,183 @@
+"""Compares the arms of an experiment by what their sessions cost, as the providers reported it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from instrumentation.accounting.addresses import EVERY
+from instrumentation.accounting.confidence import (
+    FEWEST,
+    Ratio,
+    group,
+    needed,
+    ratio,
+)
+from instrumentation.accounting.usage_cost import Cost, cost
+from pager.log.events import (
+    AnswerFinished,
+    AttemptFailed,
+    CallReceived,
+    LegFinished,
+    SessionOpened,
+)
+from pager.log.store import Store, Stored
+from pager.paging.policy_choice import UNCHANGED
+from pager.pricing.rates import Table as Models
+
+SHORTEST = 2
+"""Answered calls that a session must have to count: paging can't do anything for one call."""
+
+DOLLARS, UNITS = "dollars", "units"
+
+
+@dataclass(slots=True)
+class Session:
+    """What became of one session of an arm.
+
+    ``calls`` counts the answered calls whose tokens were reported, by which it is priced, ``untold`` the other answered
+    ones.
+    """
+
+    session: str
+    arm: str
+    calls: int = 0
+    untold: int = 0
+    cost: Cost = field(default_factory=Cost)
+    page_ins: int = 0
+    failures: int = 0
+
+    @property
+    def answered(self) -> int:
+        """All answered calls."""
+        return self.calls + self.untold
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """The sessions of one arm together; dollars are None where the price of a model is unknown."""
+
+    arm: str
+    sessions: int
+    calls: int
+    untold: int
+    units: float
+    dollars: float | None
+    page_ins: int
+    failures: int
+    too_short: int
+    unpriced: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One arm against the control, by cost per call; ``ratio`` is None where there are too few sessions.
+
+    ``needed`` are the sessions of both that would tell them apart if the ratio is true, 0 where they are told apart
+    already, None where no number that makes sense would do.
+    """
+
+    arm: str
+    control: str
+    sessions: tuple[int, int]
+    by: str
+    ratio: Ratio | None = None
+    needed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An experiment so far; ``outside`` counts the sessions that were given to no arm."""
+
+    arms: Sequence[Arm]
+    comparisons: Sequence[Comparison]
+    outside: int
+
+
+def report(store: Store, models: Models, shares: Mapping[str, float], since: float = 0.0) -> Report:
+    """The experiment in this log, by its sessions that began at ``since`` or later; ``shares`` are those in force."""
+    opened = {row.session: row for row in store.recent("SessionOpened", EVERY)}  # newest first: the oldest one stays
+    arms = {name: _arm_of(row) for name, row in opened.items() if row.at >= since}
+    sessions = [_read(store.events(name), name, arm, models) for name, arm in arms.items() if arm]
+    sessions.sort(key=lambda one: (one.arm, one.session))
+    by_arm = {arm: list(its) for arm, its in groupby(sessions, key=lambda one: one.arm)}
+    order = sorted(by_arm, key=lambda arm: (arm != UNCHANGED, -shares.get(arm, 0.0), -len(by_arm[arm]), arm))
+    told = [_summed(arm, by_arm[arm]) for arm in order]
+    return Report(told, list(_comparisons(order, by_arm)), sum(not arm for arm in arms.values()))
+
+
+def _arm_of(row: Stored) -> str:
+    return row.event.arm if isinstance(row.event, SessionOpened) else ""
+
+
+def _read(log: Iterable[Stored], name: str, arm: str, models: Models) -> Session:
+    """What one session cost, and what happened in it."""
+    session = Session(name, arm)
+    asked: dict[tuple[int, int], str] = {}
+    told: set[tuple[int, int]] = set()
+    answered: set[tuple[int, int]] = set()
+    for row in log:
+        match row.event:
+            case CallReceived() as call:
+                asked[call.branch, call.call] = call.model
+            case AnswerFinished(usage=usage) as answer:
+                answered.add((answer.branch, answer.call))
+                if usage is not None:
+                    told.add((answer.branch, answer.call))
+                    session.cost = session.cost.plus(cost(usage, models, answer.model, answer.served))
+            case LegFinished(usage=usage) as leg:
+                session.page_ins += bool(leg.pages)
+                if usage is not None:
+                    session.cost = session.cost.plus(cost(usage, models, asked.get((leg.branch, leg.call), "")))
+            case AttemptFailed():
+                session.failures += 1
+            case _:
+                pass
+    session.calls, session.untold = len(told), len(answered - told)
+    return session
+
+
+def _counts(session: Session) -> bool:
+    return session.answered >= SHORTEST and session.calls > 0 and session.cost.units > 0
+
+
+def _summed(arm: str, sessions: Sequence[Session]) -> Arm:
+    counted = [one for one in sessions if _counts(one)]
+    total = Cost()
+    for one in counted:
+        total = total.plus(one.cost)
+    short = sum(one.answered < SHORTEST for one in sessions)
+    return Arm(
+        arm,
+        sessions=len(counted),
+        calls=sum(one.calls for one in counted),
+        untold=sum(one.untold for one in counted),
+        units=total.units,
+        dollars=total.dollars,
+        page_ins=sum(one.page_ins for one in counted),
+        failures=sum(one.failures for one in counted),
+        too_short=short,
+        unpriced=len(sessions) - len(counted) - short,
+    )
+
+
+def _comparisons(order: Sequence[str], by_arm: Mapping[str, Sequence[Session]]) -> Iterator[Comparison]:
+    """Every arm against the first."""
+    counted = {arm: [one for one in by_arm[arm] if _counts(one)] for arm in order}
+    control, *others = order or [""]
+    for arm in others:
+        yield _compared(arm, counted[arm], control, counted[control])
+
+
+def _compared(arm: str, own: Sequence[Session], control: str, others: Sequence[Session]) -> Comparison:
+    """In dollars where the price of every model is known, as units differ between models."""
+    by = DOLLARS if all(one.cost.dollars is not None for one in (*own, *others)) else UNITS
+    sizes = (len(own), len(others))
+    if min(sizes) < FEWEST:
+        return Comparison(arm, control, sizes, by)
+    found = ratio(group(_costs(own, by)), group(_costs(others, by)))
+    enough = needed(found, sum(sizes)) if not found.is_told else 0
+    return Comparison(arm, control, sizes, by, found, int(enough) if enough < EVERY else None)
+
+
+def _costs(sessions: Sequence[Session], by: str) -> list[tuple[float, int]]:
+    return [((one.cost.dollars or 0.0) if by == DOLLARS else one.cost.units, one.calls) for one in sessions]

@@ -1,0 +1,394 @@
+"""Says why each page stayed or went at one call: weighs them again, on the page table as it was before the decision.
+
+The log keeps what was decided, not what was weighed. But it keeps all that the decision came from, so the table is
+folded again up to the call, shown to the policy once more, and what the policy says now is put beside what was logged.
+Prices, windows and the policy's options are those in force now, as the log does not keep them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from instrumentation.accounting.addresses import Where, find_call, meant
+from instrumentation.accounting.client_prompts import sent
+from instrumentation.accounting.page_verdicts import Row, rows
+from instrumentation.accounting.tool_log import Source
+from instrumentation.accounting.tool_use import Tooling, tooling
+from pager.errors import ConfigError, NotUnderstood, StoreCorrupt
+from pager.log.events import (
+    AnswerFinished,
+    BranchOpened,
+    Bypassed,
+    CallReceived,
+    LegFinished,
+    Repacked,
+    Tokens,
+    ToolsDecided,
+)
+from pager.log.store import Store, Stored
+from pager.paging import planner
+from pager.paging.conditions import carrier_of, terms_of
+from pager.paging.page import GRACE
+from pager.paging.page_table import Table
+from pager.paging.page_tables import Tables
+from pager.paging.planner import Plan, Terms
+from pager.paging.policy import (
+    Policy,
+    Prices,
+    View,
+    Weighed,
+)
+from pager.paging.policy_choice import UNCHANGED
+from pager.paging.policy_loader import load_policy
+from pager.paging.priors import SHIPPED, Experience, recalled
+from pager.pricing.rates import Table as Models
+from pager.sessions import registry
+from pager.sessions.lineage import Session
+from pager.values import Request
+from pager.wire.dialect import Dialect
+
+IN_FULL = frozenset({"asked", "page_table"})
+"""Why a call was not planned, as the log says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What is in force now: the models' prices, the policy with its options, whether we set cache marks.
+
+    New pages stay for ``grace`` calls. ``instead`` is a policy to weigh under, whatever was in force then.
+    """
+
+    models: Models
+    policy: str
+    options: Mapping[str, object]
+    marks: bool
+    grace: int = GRACE
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """What the log says of the call: decisions, and why it went out without our help; None where it has no answer."""
+
+    repacks: Sequence[Repacked]
+    bypasses: Sequence[Bypassed]
+    page_ins: int
+    usage: Tokens | None
+
+    @property
+    def gone(self) -> dict[str, str]:
+        """The pages that went at this call, with the cause."""
+        return {one.page: event.cause for event in self.repacks for one in event.pages}
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """What the policy says of the call now.
+
+    ``unplanned`` says why it was not asked then, ``differs`` how what it says is not what was logged.
+    """
+
+    policy: str
+    chosen_by: str
+    reason: str
+    rejected: str
+    pages: Sequence[str]
+    saved: int
+    rewritten: int
+    price: float
+    unplanned: str
+    differs: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One attempt at a call, as it stood before the decision on its pages.
+
+    ``warmth`` says why the cache was taken to be warm or cold, ``to_go`` the calls that were expected to follow, with
+    ``guess`` for where that is from. ``tools`` is what held for the client's tools, if anything was decided of them.
+    """
+
+    session: str
+    harness: str
+    arm: str
+    branch: int
+    call: int
+    attempt: int
+    attempts: int
+    at: float
+    model: str
+    tokens: int
+    window: int
+    reserve: int
+    warm: bool
+    warmth: str
+    idle: float
+    prices: Prices
+    to_go: float | None
+    guess: str
+    learned: str
+    colds: int
+    saved: float
+    spent: float
+    tool: str
+    tools: Tooling | None
+    logged: Logged
+    weighing: Weighing
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A call with all that it was decided from."""
+
+    name: str
+    log: Sequence[Stored]
+    end: int
+    where: Where
+    session: Session
+    table: Table
+    request: Request
+    dialect: Dialect
+    logged: Logged
+
+
+def explain(
+    store: Store, session: str, call: str, conditions: Conditions, load_dialect: Callable[[str], Dialect]
+) -> Explanation:
+    """Why each page stayed or went at a call of a session, both as a user names them; raises ConfigError."""
+    case, source = _case(store, meant(store, session), call, load_dialect), Source(store.blob, load_dialect)
+    known, learned = _experience(store, case.session.learned)
+    terms = _terms(case, conditions, known)
+    named, chosen_by = _policy_name(case, conditions)
+    policy = load_policy(named, conditions.options if named == conditions.policy else {})
+    _decide_tools(case, source)
+    outside = case.request.outside - case.table.freed
+    seen = planner.view(case.table, outside, terms)
+    unplanned = _unplanned(case, named)
+    plan = planner.propose(policy, case.table, outside, terms)
+    differs = "" if unplanned or conditions.instead else _difference(case.logged, plan)
+    weighing = _weighing(named, chosen_by, plan, unplanned, differs)
+    to_go, guess = _to_go(policy, seen)
+    table, where = case.table, case.where
+    return Explanation(
+        session=case.name,
+        harness=case.session.harness,
+        arm=case.session.arm,
+        branch=where.branch,
+        call=where.call,
+        attempt=where.attempt,
+        attempts=sum(_is_call(row, where) for row in case.log),
+        at=case.log[case.end].at,
+        model=case.request.model,
+        tokens=seen.tokens,
+        window=terms.window,
+        reserve=terms.reserve,
+        warm=seen.warm,
+        warmth=_warmth(table, terms),
+        idle=table.idle,
+        prices=terms.prices,
+        to_go=to_go,
+        guess=guess,
+        learned=learned,
+        colds=seen.colds,
+        saved=seen.saved,
+        spent=seen.spent,
+        tool=table.tool,
+        tools=tooling(case.log, where, source),
+        logged=case.logged,
+        weighing=weighing,
+        rows=rows(
+            table, seen, _weighed(policy, seen), plan, case.logged.gone, _evicted_at(case), unplanned, terms.grace
+        ),
+    )
+
+
+# ---------------------------------------------------------------- the call as it was
+
+
+def _case(store: Store, name: str, call: str, load_dialect: Callable[[str], Dialect]) -> _Case:
+    log = list(store.events(name))
+    where = find_call(log, call)
+    spot = next(one for one in sent(log) if (one.call.branch, one.call.call, one.call.attempt) == where)
+    end = next(at for at, row in enumerate(log) if row.seq == spot.seq)
+    dialect = load_dialect(spot.call.dialect)
+    try:
+        request = dialect.parse(spot.body(store.blob))
+    except NotUnderstood as error:
+        raise ConfigError(f"call {call}: its request could not be read, and went out as it came: {error}") from error
+    session = _rebuilt(name, log[: end + 1], Tables(load_dialect, store.blob), load_dialect)
+    table = session.tables.get(where.branch)
+    if table is None or (table.call, table.attempt) != (where.call, where.attempt):
+        raise ConfigError(f"call {call}: its messages can't be told apart, so that nothing of it can be paged")
+    return _Case(name, log, end, where, session, table, request, dialect, _logged(log, where))
+
+
+def _rebuilt(name: str, log: Sequence[Stored], tables: Tables, load_dialect: Callable[[str], Dialect]) -> Session:
+    """The session with its page tables after these events."""
+    known: dict[tuple[str, bytes], bytes] = {}
+
+    def norm(dialect: str, digest: bytes) -> bytes:
+        if (dialect, digest) not in known:
+            known[dialect, digest] = load_dialect(dialect).decode(tables.item(digest)).norm
+        return known[dialect, digest]
+
+    def norms(dialect: str, digests: Sequence[bytes]) -> list[bytes]:
+        return [norm(dialect, digest) for digest in digests]
+
+    session = registry.fold(name, log, norms)
+    registry.fold_tables(session, log, norms, tables)
+    return session
+
+
+def _logged(log: Sequence[Stored], where: Where) -> Logged:
+    """What was logged of one attempt; a bypass is logged with its call alone."""
+    of_call = [row.event for row in log if _is_at(row, where)]
+    answer = next((event for event in of_call if isinstance(event, AnswerFinished)), None)
+    bypasses = [row.event for row in log if isinstance(row.event, Bypassed)]
+    return Logged(
+        [event for event in of_call if isinstance(event, Repacked)],
+        [event for event in bypasses if (event.branch, event.call) == where[:2]],
+        sum(isinstance(event, LegFinished) and bool(event.pages) for event in of_call),
+        answer.usage if answer else None,
+    )
+
+
+def _is_at(row: Stored, where: Where) -> bool:
+    event = row.event
+    if not isinstance(event, Repacked | AnswerFinished | LegFinished):
+        return False
+    return (event.branch, event.call, event.attempt) == where
+
+
+def _decide_tools(case: _Case, source: Source) -> None:
+    """Carry out what was decided of the tools at this call: that comes before anything is weighed."""
+    for row in case.log:
+        event = row.event
+        if isinstance(event, ToolsDecided) and (event.branch, event.call, event.attempt) == case.where:
+            registry.decide_tools(case.session, event, source.decision(event).decided)
+
+
+def _is_call(row: Stored, where: Where) -> bool:
+    return isinstance(row.event, CallReceived) and (row.event.branch, row.event.call) == where[:2]
+
+
+def _evicted_at(case: _Case) -> dict[str, int]:
+    """The call at which each page went that had gone before, by the page's name; a fork begins with what had gone."""
+    at: dict[int, dict[str, int]] = {}
+    for row in case.log[: case.end]:
+        match row.event:
+            case BranchOpened(branch=number, parent=parent):
+                at[number] = dict(at.get(parent, {})) if parent is not None else {}
+            case Repacked(branch=number) as event:
+                at.setdefault(number, {}).update({one.page: event.call for one in event.pages})
+            case _:
+                pass
+    return at.get(case.where.branch, {})
+
+
+# ---------------------------------------------------------------- what it was decided under
+
+
+def _experience(store: Store, version: str) -> tuple[Experience, str]:
+    """What the session went by of what was learned, and what that was in words."""
+    if not version:
+        return SHIPPED, "what is shipped"
+    try:
+        return recalled(version, store.blob), f"version {version[:12]}"
+    except StoreCorrupt as error:
+        return SHIPPED, f"what is shipped: {error}"
+
+
+def _terms(case: _Case, conditions: Conditions, known: Experience) -> Terms:
+    marks, grace = conditions.marks, conditions.grace
+    return terms_of(case.request, case.table, conditions.models, known, case.session, marks=marks, grace=grace)
+
+
+def _policy_name(case: _Case, conditions: Conditions) -> tuple[str, str]:
+    """The policy to weigh under, and how it is known that this is the one."""
+    if conditions.instead:
+        return conditions.instead, "as asked for now"
+    here = next((event.policy for event in case.logged.repacks if event.policy), "")
+    if here:
+        return here, "logged with this call"
+    if case.session.arm:
+        return case.session.arm, "the session's arm"
+    events = [row.event for row in case.log]
+    other = next((event for event in events if isinstance(event, Repacked) and event.policy), None)
+    if other is not None:
+        return other.policy, f"logged with call {other.branch}:{other.call} of the session"
+    return conditions.policy, "configured now; the log does not say which one was then"
+
+
+def _unplanned(case: _Case, policy: str) -> str:
+    """Why nobody was asked what to evict at this call; empty if somebody was."""
+    if policy == UNCHANGED:
+        return f"{UNCHANGED} changes nothing"
+    for event in case.logged.bypasses:
+        if event.reason in IN_FULL:
+            return f"{event.reason}: {event.detail}"
+    if case.table.stopped:
+        return f"paging has stopped in this branch: {case.table.stopped}"
+    carrier = carrier_of(case.dialect, case.request)
+    return f"it went out in full: {carrier}" if isinstance(carrier, str) else ""
+
+
+def _warmth(table: Table, terms: Terms) -> str:
+    """Why the provider is taken to hold the prefix, or not: the planner's rule, in words."""
+    kept = terms.prices.ttl_seconds
+    if table.call <= 1:
+        return "it is the first call"
+    if kept <= 0:
+        return "nothing is cached under these prices"
+    if table.idle > kept:
+        return f"{table.idle:,.0f} s since the call before, and a prompt is kept for {kept:,.0f} s"
+    if table.before < terms.cacheable:
+        return f"the prompt before had {table.before:,} tokens, and fewer than {terms.cacheable:,} are not cached"
+    return f"{table.idle:,.0f} s since the call before, and a prompt is kept for {kept:,.0f} s"
+
+
+def _to_go(policy: Policy, seen: View) -> tuple[float | None, str]:
+    """The calls that are expected to follow, and where that is from."""
+    if seen.to_go is not None:
+        return seen.to_go, "as sessions of this harness had"
+    horizon = getattr(policy, "horizon", None)
+    if isinstance(horizon, int | float):
+        return max(1.0, horizon * seen.call), f"{horizon:g} times those so far, as nothing is known of such sessions"
+    return None, "nothing is known of such sessions"
+
+
+# ---------------------------------------------------------------- what the policy says of it
+
+
+def _weighed(policy: Policy, seen: View) -> Sequence[Weighed] | None:
+    """What the policy makes of each page; None if it does not say."""
+    explains = getattr(policy, "explain", None)
+    if not callable(explains):
+        return None
+    weighed: Sequence[Weighed] = explains(seen)
+    return weighed
+
+
+def _weighing(named: str, chosen_by: str, plan: Plan, unplanned: str, differs: str) -> Weighing:
+    return Weighing(
+        named,
+        chosen_by,
+        plan.reason,
+        plan.rejected,
+        [page.name for page in plan.pages],
+        plan.saved,
+        plan.rewritten,
+        plan.price,
+        unplanned,
+        differs,
+    )
+
+
+def _difference(logged: Logged, plan: Plan) -> str:
+    """How the decision is another one now; empty if it is the same."""
+    then = next((event for event in logged.repacks if event.cause == "policy"), None)
+    before, now = {one.page for one in then.pages} if then else set(), {page.name for page in plan.pages}
+    if before != now:
+        return f"{len(before)} pages went then, {len(now)} would go now, {len(before & now)} of them the same"
+    if then is not None and (then.price, then.saved, then.warm) != (plan.price, plan.saved, plan.warm):
+        return f"the same pages at another price: {then.price:,.1f} then, {plan.price:,.1f} now"
+    return ""

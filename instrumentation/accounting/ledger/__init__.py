@@ -1,0 +1,1 @@
+"""What calls cost, with paging and without."""

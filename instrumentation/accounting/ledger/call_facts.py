@@ -1,0 +1,130 @@
+"""What a session's log says of its calls, put together call by call."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from instrumentation.accounting.sent_prompts import Where
+from instrumentation.accounting.story import Repack
+from pager.log.events import (
+    AnswerFinished,
+    AttemptFailed,
+    Bypassed,
+    CallReceived,
+    LegFinished,
+    PromptCounted,
+    Repacked,
+    SessionOpened,
+    ToolCalled,
+    ToolsDecided,
+)
+from pager.log.store import Stored
+from pager.sessions.registry import IN_FULL
+
+RESCUE = "rescue"
+
+
+@dataclass(slots=True)
+class Told:
+    """One attempt at a call: what came in, what was decided, what came back; ``full`` if it went out in full."""
+
+    received: CallReceived
+    at: float
+    full: bool = False
+    answer: AnswerFinished | None = None
+    estimate: int = 0
+    legs: list[LegFinished] = field(default_factory=list)
+    repacks: list[Repack] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+
+    @property
+    def paged(self) -> bool:
+        """Whether what went out may differ from what the client sent by more than cache marks."""
+        return self.answer is not None and bool(self.answer.sent) and not self.full
+
+    @property
+    def hidden(self) -> list[LegFinished]:
+        """The requests before the one that was answered; a leg beside calls of the client's own is no request."""
+        return [leg for leg in self.legs if not leg.mixed]
+
+
+@dataclass(slots=True)
+class Facts:
+    """One session: its attempts by their places, in the order in which they came, and those with whole answers."""
+
+    key: str = ""
+    harness: str = ""
+    policy: str = ""
+    failed: int = 0
+    told: dict[Where, Told] = field(default_factory=dict)
+    answered: list[Where] = field(default_factory=list)
+
+
+def facts(log: Iterable[Stored]) -> Facts:
+    """What is in the log of one session."""
+    found = Facts()
+    latest: dict[tuple[int | None, int], Told] = {}
+    for row in log:
+        match row.event:
+            case SessionOpened() as opened:
+                found.key, found.harness, found.policy = opened.key, opened.harness, opened.arm
+            case CallReceived() as call:
+                told = latest[call.branch, call.call] = Told(call, row.at)
+                found.told[Where(call.branch, call.call, call.attempt)] = told
+            case Bypassed(reason=reason, branch=branch, call=number) if (branch, number) in latest:
+                latest[branch, number].full |= reason in IN_FULL
+            case AttemptFailed():
+                found.failed += 1
+            case event:
+                _take(found, event)
+    return found
+
+
+def _take(found: Facts, event: object) -> None:
+    """Take what is said of one attempt; of one that the log does not have, nothing."""
+    match event:
+        case AnswerFinished() | LegFinished() | ToolCalled() | PromptCounted() | Repacked() | ToolsDecided():
+            where = Where(event.branch, event.call, event.attempt)
+        case _:
+            return
+    told = found.told.get(where)
+    if told is None:
+        return
+    match event:
+        case AnswerFinished():
+            if told.answer is None and event.status < 400 and not event.error:
+                found.answered.append(where)
+            told.answer, told.estimate = event, event.estimate or told.estimate
+        case LegFinished():
+            told.legs.append(event)
+        case ToolCalled():
+            told.calls.append(event.tool)
+        case PromptCounted():
+            told.estimate = event.estimate
+        case _:
+            told.repacks.extend(_changes(event))
+            told.full &= not (isinstance(event, Repacked) and event.cause == RESCUE)
+            found.policy = (event.policy if isinstance(event, Repacked) else "") or found.policy
+
+
+def _changes(event: Repacked | ToolsDecided) -> Iterator[Repack]:
+    """A change of the prompt before its end; tools that are decided on before there was a prompt change none."""
+    if isinstance(event, Repacked):
+        counts = (len(event.pages), event.saved, event.rewritten, event.price)
+        yield Repack(event.cause, event.reason, *counts, event.warm)
+    elif event.price:
+        yield Repack("tools", event.reason, 0, event.whole - event.sent, 0, event.price, warm=True)
+
+
+def together(repacks: Sequence[Repack]) -> Repack | None:
+    """All changes that were made at one call as one."""
+    if len(repacks) < 2:
+        return repacks[0] if repacks else None
+    return Repack(
+        " and ".join(dict.fromkeys(one.cause for one in repacks)),
+        "; ".join(one.reason for one in repacks),
+        sum(one.pages for one in repacks),
+        sum(one.saved for one in repacks),
+        sum(one.rewritten for one in repacks),
+        sum(one.price for one in repacks),
+        any(one.warm for one in repacks),
+    )

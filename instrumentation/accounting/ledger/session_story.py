@@ -1,0 +1,221 @@
+"""Tells the story of a session of the log: each answered call as the client sent it, as it went upstream, and why."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from instrumentation.accounting.addresses import meant
+from instrumentation.accounting.billing import Prompt
+from instrumentation.accounting.ledger.call_facts import (
+    Facts,
+    Told,
+    facts,
+    together,
+)
+from instrumentation.accounting.ledger.client import Client, clients
+from instrumentation.accounting.ledger.money import (
+    Bills,
+    Rates,
+    Weighed,
+    inflicted,
+    unpaged,
+    weigh,
+)
+from instrumentation.accounting.ledger.sent_parts import sent_parts, shortened
+from instrumentation.accounting.ledger.upstream import Prompts, watch
+from instrumentation.accounting.sent_prompts import Where
+from instrumentation.accounting.story import (
+    CallStory,
+    PageStory,
+    Parts,
+    Story,
+)
+from instrumentation.replay import from_log
+from instrumentation.replay.recording import Recording, Step
+from pager.log.events import Tokens
+from pager.log.store import Store, Stored
+from pager.paging.page_table import Table
+from pager.paging.page_tables import Tables
+from pager.pricing.rates import Table as Models
+from pager.wire.dialect import Dialect
+
+LoadDialect = Callable[[str], Dialect]
+
+
+def story(
+    store: Store, session: str, models: Models, load_dialect: LoadDialect, *, with_content: bool = False
+) -> Story:
+    """The story of a session, as a user names it; with the text of its pages only if that is asked for.
+
+    Raises ConfigError where there is no such session, and StoreCorrupt where its log can't be read.
+    """
+    name = meant(store, session)
+    teller, _ = _told(store, name, models, load_dialect, with_content=with_content)
+    found = teller.facts
+    calls = [teller.calls[where] for where in found.answered]
+    pages = [teller.page(page) for client in teller.clients for page in client.told()]
+    return Story(name, found.harness, calls, pages, found.key, found.policy, found.failed)
+
+
+def recordings(store: Store, name: str, models: Models, load_dialect: LoadDialect) -> list[Recording]:
+    """A session of the log to be played, with what its calls would have been counted as unpaged; raises StoreCorrupt.
+
+    Where all calls went out as they came, and were counted, that is what was reported.
+    """
+    loaded = from_log.load(store, name, load_dialect)
+    if all(_is_counted(step) or not step.answered for one in loaded for step in one.steps):
+        return loaded
+    teller, loaded = _told(store, name, models, load_dialect)
+    unpaged = {
+        (client.prepared.recording.dialect, at): teller.unpaged.get(where)
+        for client in teller.clients
+        for where, at in client.steps.items()
+    }
+    return [
+        replace(
+            one,
+            steps=[
+                step if _is_counted(step) else step._replace(unpaged=unpaged.get((one.dialect, at)))
+                for at, step in enumerate(one.steps)
+            ],
+        )
+        for one in loaded
+    ]
+
+
+def _is_counted(step: Step) -> bool:
+    """Whether the provider has counted the client's own prompt."""
+    return step.usage is not None and step.usage.input > 0
+
+
+def _told(
+    store: Store, name: str, models: Models, load_dialect: LoadDialect, *, with_content: bool = False
+) -> "tuple[_Teller, list[Recording]]":
+    """Go through a session; again, where it shows only later on how long the cache lives."""
+    log = list(store.events(name))
+    found, loaded = facts(log), from_log.load(store, name, load_dialect)
+
+    def told(bills: Bills) -> _Teller:
+        parties = clients(log, loaded, found.answered, load_dialect, with_content=with_content)
+        teller = _Teller(found, models, parties, Tables(load_dialect, store.blob), load_dialect, bills=bills)
+        teller.tell(name, log)
+        return teller
+
+    teller = told(Bills())
+    if teller.bills.was_mistaken:
+        teller = told(Bills(teller.bills.held))
+    return teller, loaded
+
+
+@dataclass(slots=True)
+class _Teller:
+    """Goes through a session call by call."""
+
+    facts: Facts
+    models: Models
+    clients: Sequence[Client]
+    tables: Tables
+    load_dialect: LoadDialect
+    calls: dict[Where, CallStory] = field(default_factory=dict)
+    bills: Bills = field(default_factory=Bills)
+    scales: dict[Where, float] = field(default_factory=dict)
+    unpaged: dict[Where, Tokens] = field(default_factory=dict)
+    prompts: Prompts = field(init=False)
+    of: dict[Where, Client] = field(init=False)
+    order: dict[Where, int] = field(init=False)
+    missed: dict[Where, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prompts = Prompts(self.tables)
+        self.of = {where: client for client in self.clients for where in client.steps}
+        self.order = {where: at for at, where in enumerate(self.facts.answered)}
+        known: set[str] = set()
+        self.missed = {}
+        for where, told in self.facts.told.items():
+            asked = {handle for leg in told.legs for handle in leg.pages}
+            self.missed[where] = len(asked - known)
+            known |= asked
+
+    def tell(self, name: str, log: Sequence[Stored]) -> None:
+        """Tell of every answered call; page tables are needed only where something was paged."""
+        if any(told.paged for told in self.facts.told.values()):
+            watch(name, log, self.tables, self.load_dialect, self._tell)
+        for where in self.facts.told:
+            if where not in self.calls:
+                self._tell(where, None)
+
+    def _tell(self, where: Where, table: Table | None) -> None:
+        told = self.facts.told[where]
+        if where not in self.order:
+            return
+        client = self.of[where]
+        sent, prompt = client.parts(where), client.call(where).prompt
+        if table is not None and told.paged:
+            prompt = self.prompts.paged(client.dialect, client.call(where), table)
+            sent = self._paged(where, table, prompt.tokens)
+        self.calls[where] = self._call(where, told, sent, prompt)
+        asked = {handle for leg in told.legs for handle in leg.pages}
+        client.pages_of(where.branch).page_in(asked, self.order[where])
+
+    def _paged(self, where: Where, table: Table, total: int) -> Parts:
+        """The parts of a call as it was paged, in a prompt of so many tokens."""
+        client = self.of[where]
+        pages = client.pages_of(where.branch).evicted(table, self.order[where])
+        tools = shortened(client.call(where), table, client.whole(where))
+        return sent_parts(client.parts(where), {**pages, **tools}, total)
+
+    def _call(self, where: Where, told: Told, sent: Parts, prompt: Prompt) -> CallStory:
+        """One call, in the provider's tokens and in money."""
+        answer, received, client = told.answer, told.received, self.of[where]
+        rates = Rates(self.models, received.model, answer.served if answer else "")
+        requests = [prompt]
+        for leg in told.hidden:
+            requests.append(self.prompts.after(client.dialect, requests[-1], leg.said))
+        call = client.call(where)
+        asked, step = call.step.lifetime, call.step
+        billed = self.bills.charge(received.model, rates.prices, told.at, call.prompt, requests, asked)
+        reported = [*(leg.usage for leg in told.hidden), answer.usage if answer else None]
+        weighed = weigh(client.parts(where), sent, billed, reported, told.estimate, step.output)
+        self.bills.learn(received.model, billed, reported)
+        self.scales[where] = weighed.scale
+        return self._priced(where, told, rates, weighed, estimated=not all(reported))
+
+    def _priced(self, where: Where, told: Told, rates: Rates, weighed: Weighed, *, estimated: bool) -> CallStory:
+        repack, requests = together(told.repacks), weighed.requests
+        self.unpaged[where] = unpaged(weighed)
+        cost, before = sum(rates.units(one) for one in requests), rates.units(self.unpaged[where])
+        client = self.of[where]
+        return CallStory(
+            *where,
+            at=told.at,
+            model=told.received.model,
+            client=weighed.client,
+            sent=weighed.sent,
+            input=sum(one.input for one in requests),
+            cached=sum(one.cached for one in requests),
+            written=sum(one.written for one in requests),
+            output=sum(one.output for one in requests),
+            estimated=estimated,
+            requests=len(requests),
+            cost=cost,
+            cost_before=before,
+            dollars=rates.in_dollars(cost),
+            dollars_before=rates.in_dollars(before),
+            pages_in=sum(len(leg.pages) for leg in told.legs),
+            missed=self.missed[where],
+            schemas_in=sum(len(leg.schemas) for leg in told.legs),
+            corrected=sum(len(leg.invalid) + leg.imitated for leg in told.legs),
+            working=round(weighed.scale * client.working(where)),
+            repack=repack,
+            calls=tuple(told.calls),
+            cached_before=weighed.cached_before,
+            new=round(weighed.scale * client.new(where)),
+            inflicted=inflicted(weighed, told.hidden, repack, rates),
+        )
+
+    def page(self, page: PageStory) -> PageStory:
+        """A page in the provider's tokens, as it counted them at the first call that has it."""
+        first = next(at for at, letter in enumerate(page.states) if letter != ".")
+        scale = self.scales[self.facts.answered[first]]
+        return msgspec.structs.replace(page, tokens=round(scale * page.tokens))

@@ -1,0 +1,1 @@
+"""The tokens of a session by what they are and why they were waste."""

@@ -1,0 +1,87 @@
+"""Does what ``ctxpager analyze`` is asked for: finds the logs, analyses them, and writes it down."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from shutil import get_terminal_size
+from time import time
+from typing import NamedTuple, TextIO
+
+from platformdirs import user_cache_dir
+
+from instrumentation.analyze import analysis
+from instrumentation.analyze.agents import starting, usual
+from instrumentation.analyze.cache import Cache
+from instrumentation.analyze.progress import bar
+from instrumentation.analyze.study_file import How
+from instrumentation.replay import policy_options as chosen
+from instrumentation.replay.compare import Conditions, Contender
+from instrumentation.reports import analyze as analyze_words
+from instrumentation.reports import gather
+from pager.config.loading import Settings
+from pager.errors import ConfigError
+from pager.paging.policy_choice import UNCHANGED
+from pager.paging.settle_tools import Shortening
+from pager.terminal import harmless
+
+
+class Wanted(NamedTuple):
+    """What the user asks for; ``since`` is a span of time, ``plain`` for values instead of tables."""
+
+    paths: Sequence[Path] = ()
+    policies: str = "cost_aware"
+    jobs: int = 1
+    since: str = ""
+    shortest: int = analysis.SHORTEST
+    caches: bool = True
+    plain: bool = False
+
+
+def run(wanted: Wanted, settings: Settings, env: Mapping[str, str], out: TextIO, err: TextIO) -> tuple[bool, str]:
+    """Whether there is any session, and what is told of them; ``err`` hears where was looked, and how far it is."""
+    how = _how(wanted, settings)
+    since = time() - gather.seconds(wanted.since) if wanted.since else 0.0
+    paths = _paths(wanted, settings, env, err)
+    with ExitStack() as stack:
+        told = stack.enter_context(bar(err))
+        cache = Cache(Path(user_cache_dir("ctxpager")) / "analyze") if wanted.caches else None
+        if cache:
+            stack.callback(cache.close)
+        counted = analysis.Wanted(wanted.shortest, since)
+        found = analysis.analyze(paths, how, counted, jobs=wanted.jobs, cache=cache, told=told)
+    if wanted.plain:
+        return bool(found.sessions), analyze_words.as_json(found)
+    width = get_terminal_size().columns if out.isatty() else analyze_words.WIDTH
+    start = starting(found.sessions, _base(settings))
+    return bool(found.sessions), analyze_words.as_text(found, start, width)
+
+
+def _how(wanted: Wanted, settings: Settings) -> How:
+    """How sessions are played: as they went out, and under each of the policies."""
+    named = chosen.contenders(wanted.policies, (), (settings.policy, settings.paging.policy_options))
+    contenders = [Contender(UNCHANGED), *(one for one in named if one.name != UNCHANGED)]
+    tools = Shortening(settings.tools.shorten != "off", settings.tools.defer_above)
+    conditions = Conditions(settings.prices, settings.models, wanted.shortest, settings.paging.grace, tools)
+    return analysis.prepare(contenders, conditions)
+
+
+def _paths(wanted: Wanted, settings: Settings, env: Mapping[str, str], err: TextIO) -> Sequence[Path]:
+    """Where to look: where the user says, else in the usual places."""
+    if wanted.paths:
+        for path in wanted.paths:
+            if not path.exists():
+                raise ConfigError(f"{path}: there is no such file or folder")
+        return wanted.paths
+    places = usual(settings.data_dir, env, Path.home())
+    if not places.there:
+        names = ", ".join(map(str, places.looked))
+        raise ConfigError(f"there are no logs in the usual places ({names}); name files or folders to analyse")
+    looked = (f"searched {place}{'' if place in places.there else ': not there'}\n" for place in places.looked)
+    err.writelines(map(harmless, looked))
+    return places.there
+
+
+def _base(settings: Settings) -> str:
+    """The address of the proxy as these settings have it."""
+    name = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{name}:{settings.port}"

@@ -1,0 +1,61 @@
+"""Tells of a session in outline, by its events alone, at once: what its prompts were made of takes longer to read.
+
+Prompts are told as one part, by the provider's count; what the session would have cost unpaged is not known here, so a
+call costs as much before as after.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from instrumentation.accounting.ledger.call_facts import Told, facts, together
+from instrumentation.accounting.sent_prompts import Where
+from instrumentation.accounting.story import CallStory, Parts, Story
+from instrumentation.accounting.usage_cost import Cost, cost
+from instrumentation.dashboard.index import client_tokens
+from pager.log.events import Tokens
+from pager.log.store import Stored
+from pager.pricing.rates import Table as Models
+
+
+def outline(session: str, log: Iterable[Stored], models: Models) -> Story:
+    """The session in outline, with a call for every call that its story has."""
+    found = facts(log)
+    calls = [_call(where, found.told[where], models) for where in found.answered]
+    return Story(session, found.harness, calls, (), found.key, found.policy, found.failed)
+
+
+def _call(where: Where, told: Told, models: Models) -> CallStory:
+    answer, legs = told.answer, told.hidden
+    usages = [*(leg.usage for leg in legs), answer.usage if answer else None]
+    known = [usage for usage in usages if usage is not None]
+    spent = _cost(known, models, told)
+    first = known[0].input if known else told.estimate
+    return CallStory(
+        *where,
+        at=told.at,
+        model=told.received.model,
+        client=Parts(other=client_tokens(first, told.received.size, answer.sent_size if answer else 0)),
+        sent=Parts(other=first),
+        input=sum(usage.input for usage in known) or told.estimate,
+        cached=sum(usage.cached for usage in known),
+        written=sum(usage.written for usage in known),
+        output=sum(usage.output for usage in known),
+        estimated=len(known) < len(usages),
+        requests=len(usages),
+        cost=spent.units,
+        cost_before=spent.units,
+        dollars=spent.dollars,
+        dollars_before=spent.dollars,
+        pages_in=sum(len(leg.pages) for leg in told.legs),
+        schemas_in=sum(len(leg.schemas) for leg in told.legs),
+        corrected=sum(len(leg.invalid) + leg.imitated for leg in told.legs),
+        repack=together(told.repacks),
+        calls=tuple(told.calls),
+    )
+
+
+def _cost(usages: Sequence[Tokens], models: Models, told: Told) -> Cost:
+    served = told.answer.served if told.answer else ""
+    total = Cost()
+    for usage in usages:
+        total = total.plus(cost(usage, models, told.received.model, served))
+    return total

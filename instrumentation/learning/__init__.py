@@ -1,0 +1,1 @@
+"""What the log teaches of tools and sessions."""

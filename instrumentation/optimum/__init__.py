@@ -1,0 +1,1 @@
+"""The best that could be done by knowing the future."""

@@ -1,0 +1,1 @@
+"""Recorded sessions, and how policies would have played them."""

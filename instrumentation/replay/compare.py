@@ -1,0 +1,228 @@
+"""Plays many sessions under many policies, and sums up what each is worth against doing nothing."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from instrumentation.accounting import client_cost
+from instrumentation.accounting.billing import Charged
+from instrumentation.optimum.oracles import ORACLES
+from instrumentation.replay import recording_files
+from instrumentation.replay.player import Outcome, Player
+from instrumentation.replay.prepared import (
+    AS_RECORDED,
+    ON,
+    Caching,
+    Prepared,
+)
+from instrumentation.replay.recording import Recording
+from pager.paging.page import GRACE
+from pager.paging.policy_choice import UNCHANGED
+from pager.paging.policy_loader import load_policy
+from pager.paging.settle_tools import Shortening
+from pager.pricing.rates import Table as Models
+from pager.pricing.rates import in_force
+from pager.wire.dialects import load as load_dialect
+
+WORSE = 0.01
+"""The share by which a session must become dearer to count as made worse."""
+
+SHORTEST = 5
+"""Calls below which a session tells nothing."""
+
+Source = Path | Recording
+"""A session: the file it is in, or itself."""
+
+
+class Contender(NamedTuple):
+    """A policy with its options, or an oracle."""
+
+    name: str
+    options: Mapping[str, object] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What sessions are played under: ``--prices``, ``[models]``, ``paging.grace`` and ``[tools]``.
+
+    Sessions with fewer calls than ``shortest`` are left out. ``cache`` says how the provider is taken to cache.
+    """
+
+    prices: str = ""
+    models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    shortest: int = SHORTEST
+    grace: int = GRACE
+    tools: Shortening = ON
+    cache: Caching = AS_RECORDED
+
+
+class Played(NamedTuple):
+    """One session: what it costs if nothing is done, and what became of it under each policy.
+
+    ``before`` and the outcomes are bills of what is played, ``paid`` is what the session cost by its provider's counts;
+    None where that is not known.
+    """
+
+    session: str
+    calls: int
+    before: Charged
+    outcomes: tuple[Outcome, ...] = ()
+    paid: Charged | None = None
+
+    def change(self, outcome: Outcome) -> float:
+        """The change of the cost against doing nothing, as a share of it."""
+        return outcome.charged.cost / self.before.cost - 1 if self.before.cost else 0.0
+
+
+class Row(NamedTuple):
+    """What a policy did to all sessions together.
+
+    ``triple`` is the change of the cost if page-ins cost three times as much; ``worst`` is the largest change of any
+    session; ``schemas`` counts the tools that were asked for in full. Of what was not played but reckoned, only the
+    cost is known.
+    """
+
+    policy: str
+    charged: Charged
+    cost_change: float
+    token_change: float
+    hit_rate: float
+    page_ins: int
+    faults: int
+    repacks: int
+    rejected: int
+    triple: float
+    worse: int
+    worst: float
+    worst_session: str
+    schemas: int = 0
+
+    @property
+    def is_played(self) -> bool:
+        """Whether the sessions were played, and not only their cost reckoned."""
+        return self.charged.requests > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All sessions that were played; ``left_out`` counts those that were too short."""
+
+    played: Sequence[Played]
+    left_out: int = 0
+
+    @property
+    def before(self) -> Charged:
+        """What all sessions cost together if nothing is done."""
+        return total(one.before for one in self.played)
+
+    @property
+    def paid(self) -> Charged:
+        """What all sessions cost together unpaged, by the counts of their providers: the figure that reports say."""
+        return total(one.paid or one.before for one in self.played)
+
+    @property
+    def calls(self) -> int:
+        """The calls of all sessions."""
+        return sum(one.calls for one in self.played)
+
+    def rows(self) -> list[Row]:
+        """A row for each policy, in the order in which they were asked for."""
+        columns = zip(*(one.outcomes for one in self.played), strict=True)
+        return [_row(self.played, outcomes, self.before) for outcomes in columns]
+
+
+def compare(
+    sources: Iterable[Source], contenders: Sequence[Contender], conditions: Conditions, jobs: int = 1
+) -> Comparison:
+    """Play every session under every policy, with so many processes at a time."""
+    found = list(_each(partial(play, contenders=tuple(contenders), conditions=conditions), list(sources), jobs))
+    played = [one for one in found if one is not None]
+    return Comparison(played, len(found) - len(played))
+
+
+def _each(work: Callable[[Source], Played | None], sources: list[Source], jobs: int) -> Iterator[Played | None]:
+    if min(jobs, len(sources)) <= 1:
+        yield from map(work, sources)
+        return
+    with ProcessPoolExecutor(min(jobs, len(sources))) as pool:
+        yield from pool.map(work, sources)
+
+
+def play(source: Source, contenders: Sequence[Contender], conditions: Conditions) -> Played | None:
+    """Play one session under every policy; None if it is too short."""
+    recording = recording_files.load(source) if isinstance(source, Path) else source
+    if len(recording.steps) < conditions.shortest:
+        return None
+    models = _models(conditions.prices, orjson.dumps(conditions.models))
+    dialect = load_dialect(recording.dialect)
+    prepared = Prepared(recording, dialect, conditions.grace, conditions.tools, conditions.cache)
+    before = prepared.bills(models)
+    outcomes = tuple(outcome for one in contenders for outcome in outcomes_of(prepared, one, models, before))
+    return Played(
+        recording.name, len(recording.steps), before[-1], outcomes, client_cost.total(prepared, before, models)
+    )
+
+
+@lru_cache(4)
+def _models(prices: str, models: bytes) -> Models:
+    """The table in force; made once for all sessions that a process plays."""
+    return in_force(prices, orjson.loads(models))
+
+
+def outcomes_of(
+    prepared: Prepared, contender: Contender, models: Models, before: Sequence[Charged]
+) -> Iterable[Outcome]:
+    """What becomes of a session under a policy; an oracle may tell several things."""
+    if contender.name == UNCHANGED:  # it needs no page table: a session costs what it costs
+        return [Outcome(contender.name, before[-1], so_far=tuple(bill.cost for bill in before[1:]))]
+    if contender.name in ORACLES:
+        return ORACLES[contender.name](prepared, models)
+    policy = load_policy(contender.name, contender.options)
+    player = Player(prepared, lambda _: policy, models)
+    player.play()
+    return [player.outcome(contender.name)]
+
+
+def total(bills: Iterable[Charged]) -> Charged:
+    """The sum of bills; its peak is the mean of theirs."""
+    every = list(bills)
+    return Charged(
+        cost=sum(one.cost for one in every),
+        input=sum(one.input for one in every),
+        cached=sum(one.cached for one in every),
+        output=sum(one.output for one in every),
+        requests=sum(one.requests for one in every),
+        peak=round(sum(one.peak for one in every) / max(1, len(every))),
+    )
+
+
+def _row(played: Sequence[Played], outcomes: Sequence[Outcome], before: Charged) -> Row:
+    charged = total(one.charged for one in outcomes)
+    changes = [(session.change(one), session.session) for session, one in zip(played, outcomes, strict=True)]
+    worst, worst_session = max(changes)
+    tripled = charged.cost + 2 * sum(one.asking for one in outcomes)
+    return Row(
+        policy=outcomes[0].policy,
+        charged=charged,
+        cost_change=_change(charged.cost, before.cost),
+        token_change=_change(charged.input, before.input),
+        hit_rate=charged.cached / max(1, charged.input),
+        page_ins=sum(one.page_ins for one in outcomes),
+        faults=sum(one.faults for one in outcomes),
+        repacks=sum(one.repacks for one in outcomes),
+        rejected=sum(one.rejected for one in outcomes),
+        triple=_change(tripled, before.cost),
+        worse=sum(change > WORSE for change, _ in changes),
+        worst=worst,
+        worst_session=worst_session,
+        schemas=sum(one.schemas for one in outcomes),
+    )
+
+
+def _change(after: float, before: float) -> float:
+    return after / before - 1 if before else 0.0

@@ -1,0 +1,222 @@
+"""Reads a session from the log as a recording: what the client sent and what it was answered, not what went upstream.
+
+Whatever policy was in force then, the calls are the client's own, so that they can be played under another one. The
+answers are those that were given then; what a model was shown only by paging it in, it had asked for.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import NamedTuple
+
+from instrumentation.accounting.addresses import EVERY
+from instrumentation.accounting.billing import tokens_in
+from instrumentation.accounting.client_prompts import Sent, sent
+from instrumentation.replay.recording import Recording, Step
+from pager.errors import NotUnderstood, StoreCorrupt
+from pager.log.events import (
+    AnswerFinished,
+    BranchOpened,
+    Bypassed,
+    SessionOpened,
+    ToolCalled,
+)
+from pager.log.store import Store, Stored
+from pager.paging.conditions import asked_for, carrier_of
+from pager.paging.priors import SHIPPED, Experience, recalled
+from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
+from pager.text.references import said
+from pager.tools.definitions import Offers
+from pager.values import Answer, Request
+from pager.wire.dialect import Dialect
+from pager.wire.stitching import Carrier
+
+IN_FULL = frozenset({"asked", "cannot_carry"})
+"""Why a call went out in full, as the log says it, whatever the policy."""
+
+_PROMPT = ("system", "instructions", "tools", "functions", "response_format", "text")
+_MARK = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
+
+Spot = tuple[int, int, int]
+
+
+def names(store: Store) -> list[str]:
+    """The ids of all sessions in the log, the oldest first."""
+    return list(dict.fromkeys(row.session for row in reversed(store.recent("SessionOpened", EVERY))))
+
+
+def load(store: Store, session: str, load_dialect: Callable[[str], Dialect]) -> list[Recording]:
+    """A session of the log: one recording for each wire format in it, mostly one; raises StoreCorrupt."""
+    log = list(store.events(session))
+    reader = _Reader(store, load_dialect, _facts(log))
+    found: dict[str, list[Step]] = {}
+    for call in sent(log):
+        found.setdefault(call.call.dialect, []).append(reader.step(call))
+    several, facts = len(found) > 1, reader.facts
+    known = _experience(store, facts.learned)
+    families = {number: bytes.fromhex(opened.family) for number, opened in facts.opened.items()}
+    return [
+        Recording(name, dialect, steps, facts.harness, known, families, facts.tenant)
+        for dialect, steps in found.items()
+        for name in [f"{session} ({dialect})" if several else session]
+    ]
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What the log says of the calls of a session, beside the calls themselves."""
+
+    tenant: str = ""
+    harness: str = ""
+    learned: str = ""
+    opened: dict[int, BranchOpened] = field(default_factory=dict)
+    answers: dict[Spot, AnswerFinished] = field(default_factory=dict)
+    issued: dict[Spot, set[str]] = field(default_factory=dict)
+    in_full: set[tuple[int | None, int]] = field(default_factory=set)
+
+
+def _facts(log: Iterable[Stored]) -> _Facts:
+    facts = _Facts()
+    for row in log:
+        match row.event:
+            case SessionOpened(tenant=tenant, harness=harness, learned=learned):
+                facts.tenant, facts.harness, facts.learned = tenant, harness, learned
+            case BranchOpened() as opened:
+                facts.opened[opened.branch] = opened
+            case AnswerFinished() as answer:
+                facts.answers[answer.branch, answer.call, answer.attempt] = answer
+            case ToolCalled() as tool:
+                facts.issued.setdefault((tool.branch, tool.call, tool.attempt), set()).add(tool.call_id)
+            case Bypassed(reason=reason, branch=branch, call=call) if reason in IN_FULL:
+                facts.in_full.add((branch, call))
+            case _:
+                pass
+    return facts
+
+
+class _Said(NamedTuple):
+    """What an answer said to the client, the tokens of it, and the names of the tools that it called."""
+
+    words: str
+    output: int
+    called: tuple[str, ...]
+
+
+class _Reader:
+    """Makes steps of logged calls."""
+
+    def __init__(self, store: Store, load_dialect: Callable[[str], Dialect], facts: _Facts) -> None:
+        self.facts = facts
+        self._store = store
+        self._load_dialect = load_dialect
+        self._blobs: dict[bytes, bytes | None] = {}
+        self._begun: set[int] = set()
+
+    def step(self, logged: Sent) -> Step:
+        """One call."""
+        call, dialect = logged.call, self._load_dialect(logged.call.dialect)
+        spot = (call.branch, call.call, call.attempt)
+        body = logged.body(self._blob)
+        request = _parsed(dialect, body)
+        listed = request is not None and request.separator is not None
+        opened = self.facts.opened.get(call.branch) if call.branch not in self._begun else None
+        self._begun.add(call.branch)
+        answer = self.facts.answers.get(spot)
+        said = self._answer(dialect, spot, answer)
+        carrier = _carrier(dialect, request)
+        fork = opened if opened is not None and opened.parent in self._begun else None
+        keep = call.keep if listed else 0
+        return Step(
+            at=logged.at,
+            keep=keep,
+            new=tuple(bytes(item) for item in request.items[keep:]) if request is not None and listed else (),
+            outside=request.outside if request is not None and listed else len(body),
+            said=said.words,
+            output=said.output,
+            branch=call.branch,
+            parent=fork.parent if fork else None,
+            fork_call=opened.fork_call if opened else 0,
+            model=call.model,
+            attempt=call.attempt,
+            tools=carrier.names if carrier is not None and spot[:2] not in self.facts.in_full else None,
+            reserve=asked_for(request) if request is not None else 0,
+            answered=answer is not None and answer.status < 400 and not answer.error,
+            offers=_offers(dialect, request, carrier),
+            called=said.called,
+            head=_head(request) if request is not None and listed else b"",
+            lifetime=_lifetime(body),
+            served=answer.served if answer is not None else "",
+            usage=answer.usage if answer is not None and not (answer.sent or answer.legs) else None,
+        )
+
+    def _answer(self, dialect: Dialect, spot: Spot, finished: AnswerFinished | None) -> _Said:
+        """What an answer said to the client."""
+        body = self._blob(bytes.fromhex(finished.body)) if finished is not None else None
+        answer = _read(dialect, body or b"")
+        issued = self.facts.issued.get(spot, set())
+        calls = [use for use in answer.calls if use.call_id in issued]
+        text = "\n".join([answer.text, *(said(use.arguments) for use in calls)])
+        usage = finished.usage if finished is not None else None
+        output = usage.output if usage else tokens_in(len(text.encode("utf-8", "surrogatepass")))
+        return _Said(text, output, tuple(use.name for use in calls))
+
+    def _blob(self, digest: bytes) -> bytes | None:
+        if digest not in self._blobs:
+            self._blobs[digest] = self._store.blob(digest)
+        return self._blobs[digest]
+
+
+def _experience(store: Store, version: str) -> Experience:
+    """What the session went by of what was learned; what is shipped where that can't be read, as live."""
+    try:
+        return recalled(version, store.blob)
+    except StoreCorrupt:
+        return SHIPPED
+
+
+def _head(request: Request) -> bytes:
+    """The hash of what of a prompt stands outside of its messages; marks may move, and options are no part of it."""
+    found = sha256()
+    for name in _PROMPT:
+        if (span := request.members.get(name)) is not None:
+            value = _MARK.sub(b"", bytes(request.body[span.start : span.end]))
+            found.update(b"%b %d %b\n" % (name.encode(), len(value), value))
+    return found.digest()
+
+
+def _lifetime(body: bytes) -> float:
+    """The longest lifetime that the cache marks of a request ask for; 0 where it has none."""
+    return max((HOUR if b'"1h"' in mark[0] else FIVE_MINUTES for mark in _MARK.finditer(body)), default=0.0)
+
+
+def _parsed(dialect: Dialect, body: bytes) -> Request | None:
+    try:
+        return dialect.parse(body)
+    except NotUnderstood:
+        return None
+
+
+def _read(dialect: Dialect, body: bytes) -> Answer:
+    """The answer in a body, whole or streamed; an empty one where it can't be read."""
+    try:
+        if body.lstrip().startswith(b"{"):
+            return dialect.read(body)
+    except NotUnderstood:
+        return Answer()
+    reader = dialect.reader()
+    reader.feed(body)
+    return reader.answer()
+
+
+def _carrier(dialect: Dialect, request: Request | None) -> Carrier | None:
+    carrier = carrier_of(dialect, request) if request is not None and request.items else ""
+    return carrier if isinstance(carrier, Carrier) else None
+
+
+def _offers(dialect: Dialect, request: Request | None, carrier: Carrier | None) -> Offers | None:
+    """The tools that a request offers; None where they stand in an item, which is never changed."""
+    if request is None or (carrier is not None and carrier.item is not None):
+        return None
+    listed = dialect.offers(request)
+    return None if listed is None else listed.offers

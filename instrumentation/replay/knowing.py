@@ -1,0 +1,70 @@
+"""The default policy with the truth in place of its estimates: how much of what it could save it loses by guessing.
+
+All else is the plan of ``cost_aware`` itself: how pages are weighed and cuts are priced, and its rules of thrift.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from instrumentation.optimum.foresight import next_needs
+from instrumentation.replay.recording import Future
+from pager.paging.policy import Decision, View
+from policies.cost_aware import CostAware, Plan
+
+if TYPE_CHECKING:
+    from pager.paging.page_arrays import Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Knowing:
+    """Plans as ``rule`` does, but knows when each page is needed next, when the cache goes cold, and when all ends.
+
+    ``brought`` says, by the handle of what was brought back, which pages that holds.
+    """
+
+    future: Future
+    brought: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    rule: CostAware = field(default_factory=CostAware)
+
+    def choose(self, view: View) -> Decision:
+        """The cut with the greatest net, if it pays by the margin and can be paid for."""
+        seen = replace(view, to_go=float(self.future.calls - view.call))
+        return _Truth(self, seen).decide()
+
+
+class _Truth(Plan):
+    """The plan of one view by one who knows what comes."""
+
+    def __init__(self, knowing: Knowing, view: View) -> None:
+        super().__init__(knowing.rule, view)
+        self._knowing = knowing
+
+    @property
+    def span(self) -> float:
+        """The calls from this one to the next that finds the cache cold, out of a cold prompt to the end."""
+        if not self._caches:
+            return super().span
+        cold, call = self._knowing.future.cold, self._view.call
+        later = range(call, len(cold)) if self._view.warm else ()
+        return float(next((at for at in later if cold[at]), len(cold)) + 1 - call)
+
+    @cached_property
+    def _until(self) -> "Numbers":
+        """The calls after this one up to that which needs each page next."""
+        needs = next_needs(self._knowing.future, self._view, self._knowing.brought)
+        return np.array([needs[page.handle] for page in self._view.pages]) - self._view.call
+
+    def chance(self) -> "Numbers":
+        """One for each page that is needed within the span, zero for all others."""
+        return (self._until < self.span).astype(float)
+
+    def saving(self) -> "Numbers":
+        """What evicting each page saves until it is needed or the span is over."""
+        prices = self._view.prices
+        calls = np.minimum(self._until, self.span - 1)
+        saved: Numbers = self._frees * ((prices.read if self._view.warm else prices.write) + prices.read * calls)
+        return saved

@@ -1,0 +1,139 @@
+"""What each answer of a session needs to see: what it repeats and only pages had shown.
+
+An answer repeats a sign: a line of some length, or a word that nobody writes by chance, such as a path or an id. As
+long as a sign stands anywhere else in the prompt, nothing is needed. Else one of the pages that show it must be there,
+and if none is, a model would ask for the newest of them. Whether it stands somewhere is asked of the texts themselves,
+since a path may be a part of a longer one.
+
+Nothing here depends on what is evicted; a session is read once for all policies.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pager.paging.page_content import contents
+from pager.paging.page_table import common_length
+from pager.text.references import said
+from pager.values import Kind
+from pager.wire.dialect import Dialect
+
+# What tools put before a line to number it.
+_NUMBER = re.compile(r"^[ \t]*[0-9]+[→|:\t-][ \t]?", re.MULTILINE)
+_WORD = re.compile(r"[A-Za-z0-9_\-./:@#]{10,80}")
+_TELLING = re.compile(r"[0-9/_@]")
+_ALPHANUMERIC = re.compile(r"(?:[\W_]*+[^\W_]){12}")
+
+
+class Need(NamedTuple):
+    """Signs that an answer repeats, the pages that show them, and the newest of these, which is asked for."""
+
+    signs: tuple[str, ...]
+    shown: frozenset[str]
+    asked: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A text in the prompt: a page with its handle, or, without one, what always stays."""
+
+    text: str
+    handle: str = ""
+
+
+def distinctive(text: str) -> set[str]:
+    """The signs of a text."""
+    words = (word.strip(".:-/") for word in _WORD.findall(text))
+    found = {word for word in words if len(word) >= 10 and _TELLING.search(word)}
+    for line in _NUMBER.sub("", text).split("\n"):
+        bare = line.strip()
+        if 24 <= len(bare) <= 400 and _ALPHANUMERIC.match(bare):
+            found.add(bare)
+    return found
+
+
+def shown_in(dialect: Dialect, raw: bytes) -> Iterator[Shown]:
+    """The texts of an item: its pages, and all others."""
+    message, sites = dialect.decode(raw), dialect.sites(raw)
+    pages = {page.key: page.handle for page in contents(message, sites).pages}
+    split = {site.call_id for site in sites}
+    for block in message.blocks:
+        if not (block.kind in (Kind.CALL, Kind.RESULT) and block.call_id in split):
+            yield Shown(said(block.text) if block.kind is Kind.CALL else block.text)
+    for site in sites:
+        yield Shown(site.text, pages.get(site.key, ""))
+
+
+@dataclass(slots=True)
+class _Looked:
+    """Where a sign was looked for so far: whether it stands in what always stays, and in which pages."""
+
+    plain: bool = False
+    plains: int = 0
+    pages: int = 0
+    shown: dict[str, None] = field(default_factory=dict)
+
+
+class Needs:
+    """Reads the prompts of a session one after the other; each costs work for what is new in it."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._items: dict[bytes, list[tuple[Shown, set[str]]]] = {}
+        self._prompt: list[bytes] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self._newest: dict[str, str] = {}
+        self._signs: set[str] = set()
+        self._pages: list[Shown] = []
+        self._plains: list[str] = []
+        self._looked: dict[str, _Looked] = {}
+
+    def of(self, prompt: Sequence[bytes], answer: str) -> list[Need]:
+        """What this answer to this prompt needs."""
+        self._go_to(prompt)
+        grouped: dict[tuple[frozenset[str], str], list[str]] = {}
+        for sign in sorted(distinctive(answer)):
+            asked = self._newest.get(sign)
+            if asked is None or sign in self._signs:
+                continue
+            looked = self._look(sign)
+            if not looked.plain:
+                grouped.setdefault((frozenset(looked.shown), asked), []).append(sign)
+        return [Need(tuple(signs), shown, asked) for (shown, asked), signs in grouped.items()]
+
+    def _go_to(self, prompt: Sequence[bytes]) -> None:
+        """Take what is new; where the prompt was cut, all is taken anew."""
+        kept = common_length(self._prompt, prompt)
+        if kept < len(self._prompt):
+            self._clear()
+            kept = 0
+        self._prompt = list(prompt)
+        for raw in prompt[kept:]:
+            for shown, signs in self._item(raw):
+                if shown.handle:
+                    self._newest.update(dict.fromkeys(signs, shown.handle))
+                    self._pages.append(shown)
+                else:
+                    self._signs |= signs
+                    self._plains.append(shown.text)
+
+    def _item(self, raw: bytes) -> list[tuple[Shown, set[str]]]:
+        found = self._items.get(raw)
+        if found is None:
+            found = [(shown, distinctive(shown.text)) for shown in shown_in(self._dialect, raw)]
+            self._items[raw] = found
+        return found
+
+    def _look(self, sign: str) -> _Looked:
+        """Look for a sign in what has come since it was last looked for."""
+        looked = self._looked.setdefault(sign, _Looked())
+        if not looked.plain:
+            looked.plain = any(sign in text for text in self._plains[looked.plains :])
+            looked.plains = len(self._plains)
+        if not looked.plain:
+            looked.shown.update((page.handle, None) for page in self._pages[looked.pages :] if sign in page.text)
+            looked.pages = len(self._pages)
+        return looked

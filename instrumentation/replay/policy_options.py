@@ -1,0 +1,67 @@
+"""Reads which policies are to be played, with which options."""
+
+import inspect
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+
+from instrumentation.optimum.oracles import OPTIMUM, ORACLES
+from instrumentation.replay.compare import Contender
+from pager.errors import ConfigError, PolicyError
+from pager.paging.policy_loader import load_policy, policy_names
+
+
+def contenders(
+    named: str,
+    settings: Iterable[str],
+    configured: tuple[str, Mapping[str, object]] = ("", {}),
+    *,
+    optimum: bool = False,
+) -> list[Contender]:
+    """The policies in a list with commas, with what ``--set`` says of them, above what is ``configured`` for one.
+
+    The ``optimum`` comes last, if it is wanted and not named.
+    """
+    names = [name for part in named.split(",") if (name := part.strip())]
+    if not names:
+        known = ", ".join([*policy_names(), *ORACLES])
+        raise ConfigError(f"--policy {named!r} names no policy; there are {known}")
+    options: dict[str, dict[str, object]] = {
+        name: dict(configured[1]) if name == configured[0] else {} for name in names
+    }
+    for setting in settings:
+        for name, key, value in _set(setting, names):
+            options[name][key] = value
+    found = [Contender(name, options[name]) for name in dict.fromkeys(names)]
+    for one in found:
+        if one.name not in ORACLES:
+            load_policy(one.name, one.options)  # says what is wrong with it before anything is played
+    return [*found, Contender(OPTIMUM)] if optimum and OPTIMUM not in options else found
+
+
+def _set(setting: str, names: Sequence[str]) -> list[tuple[str, str, object]]:
+    """The options that one ``--set`` sets: for the policy that it names, else for all that have such an option."""
+    left, equals, text = setting.partition("=")
+    policy, _, key = left.strip().rpartition(".")
+    if not equals or not key:
+        raise ConfigError(f"--set {setting}: must be key=value or policy.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"--set {setting}: {text!r} is no TOML value; text needs quotes") from error
+    if policy and policy not in names:
+        raise ConfigError(f"--set {setting}: {policy!r} is not among the policies to play: {', '.join(names)}")
+    meant = [policy] if policy else [name for name in names if _takes(name, key)]
+    if not meant:
+        raise ConfigError(f"--set {setting}: none of {', '.join(names)} has an option {key!r}")
+    return [(name, key, value) for name in meant]
+
+
+def _takes(name: str, key: str) -> bool:
+    """Whether a policy has an option; one that can't be built without options may have it."""
+    if name in ORACLES:
+        return False
+    try:
+        policy = load_policy(name)
+    except PolicyError:
+        return name in policy_names() or ":" in name
+    return key in inspect.signature(type(policy)).parameters

@@ -1,0 +1,89 @@
+"""Writes the report of an experiment down: in words for people, as plain values for programs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from instrumentation.accounting.confidence import CONFIDENCE, FEWEST
+from instrumentation.accounting.experiment import (
+    DOLLARS,
+    SHORTEST,
+    Arm,
+    Comparison,
+    Report,
+)
+from instrumentation.reports.columns import columns
+
+HEAD = ("arm", "sessions", "calls", "cost", "dollars", "a call", "a session", "page-ins a call", "failures a call")
+
+
+def as_text(report: Report) -> str:
+    """The arms in a table, then what is known of how they differ."""
+    lines = list(columns([HEAD, *(_cells(arm) for arm in report.arms)]))
+    lines += ["", *map(compared, report.comparisons), *_notes(report)]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(arm: Arm) -> tuple[str, ...]:
+    calls, sessions = max(1, arm.calls), max(1, arm.sessions)
+    dollars = "unknown" if arm.dollars is None else f"{arm.dollars:,.2f}"
+    costs = (f"{arm.units:,.0f}", dollars, f"{arm.units / calls:,.0f}", f"{arm.units / sessions:,.0f}")
+    often = (f"{arm.page_ins / calls:.3f}", f"{arm.failures / calls:.3f}")
+    return (arm.arm, f"{arm.sessions:,}", f"{arm.calls:,}", *costs, *often)
+
+
+def compared(one: Comparison) -> str:
+    """What is known of the difference between an arm and the control, in one sentence."""
+    found, (own, others) = one.ratio, one.sessions
+    if found is None:
+        return (
+            f"too few sessions to tell {one.arm} from {one.control}: "
+            f"there are {own} and {others}, and {FEWEST} of each are the least"
+        )
+    told = f"{one.arm} costs {found.ratio:.2f} of {one.control} per call ({found.low:.2f} to {found.high:.2f})"
+    if found.is_told:
+        change = abs(1 - found.ratio)
+        return f"{told}: {100 * change:.0f} % {'less' if found.ratio < 1 else 'more'}"
+    return f"{told}: not told apart by {own + others:,} sessions; {_enough(one)}"
+
+
+def _enough(one: Comparison) -> str:
+    if one.needed is None:
+        return "they may well cost the same"
+    return f"if that is the true difference, about {one.needed:,} would tell"
+
+
+def _notes(report: Report) -> Iterator[str]:
+    yield ""
+    by = {one.by for one in report.comparisons if one.ratio is not None}
+    if by:
+        unit = "dollars" if by == {DOLLARS} else "units"
+        yield f"Compared in {unit}; of such intervals, {100 * CONFIDENCE:.0f} % hold the truth."
+    yield "Costs are in units of one uncached input token, by the tokens that providers reported."
+    for count, words in (
+        (sum(arm.too_short for arm in report.arms), f"sessions have fewer than {SHORTEST} answered calls"),
+        (sum(arm.unpriced for arm in report.arms), "sessions have no reported tokens"),
+        (sum(arm.untold for arm in report.arms), "answered calls have no reported tokens"),
+        (report.outside, "sessions were given to no arm"),
+    ):
+        if count:
+            yield f"Left out: {count:,} {words}."
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report as plain values."""
+    told = [
+        {
+            "arm": one.arm,
+            "control": one.control,
+            "sessions": list(one.sessions),
+            "by": one.by,
+            **({} if one.ratio is None else one.ratio._asdict()),
+            "told": one.ratio is not None and one.ratio.is_told,
+            "needed": one.needed,
+            "words": compared(one),
+        }
+        for one in report.comparisons
+    ]
+    return {"arms": msgspec.to_builtins(report.arms), "comparisons": told, "outside": report.outside}

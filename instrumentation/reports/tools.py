@@ -1,0 +1,103 @@
+"""Writes the account of tools down: in words and columns for people, as plain values for programs."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from instrumentation.accounting.tool_use import Account, Tool
+from instrumentation.reports.columns import clipped, columns
+
+HEAD = ("tool", "form", "whole", "sent", "calls", "faults", "invalid", "passed on", "why")
+LEFT = (0, 1, 8)
+WHY = 80
+NAME = 48
+
+
+def as_text(told: Account) -> str:
+    """What all tools took and how calls went, then a line for each tool."""
+    rows = [HEAD, *map(_cells, ordered(told))]
+    lines = [*columns(list(_facts(told)), left={0, 1}), "", *columns(rows, left=LEFT), "", *_notes(told)]
+    return "\n".join(lines) + "\n"
+
+
+def ordered(told: Account) -> list[Tool]:
+    """The tools, those that are called most first, then those that take most as the client offers them."""
+    return sorted(told.tools.values(), key=lambda one: (-one.calls, -one.offered, one.name))
+
+
+def _facts(told: Account) -> Iterator[tuple[str, str]]:
+    calls, prompts = len(told.calls), told.prompts
+    yield "sessions", f"{told.sessions:,}, with {calls:,} calls whose tools were decided on, in {prompts:,} prompts"
+    offered = [one for one in told.tools.values() if one.sessions]
+    called = sum(bool(one.called_in) for one in offered)
+    yield "tools", f"{len(offered):,} offered: {called:,} called, {len(offered) - called:,} never"
+    yield "tokens", _tokens(told)
+    if told.in_full:
+        yield "in full", f"{told.in_full:,} of these prompts had all tools whole, as they could not be changed"
+    short = told.sum("short_calls")
+    parts = (
+        f"{told.sum('at_once'):,} at once, {told.sum('after_fault'):,} after the model had seen the whole tool, "
+        f"{told.sum('passed_on'):,} that did not fit and were passed on"
+    )
+    yield "calls", f"{told.sum('calls'):,}, {short:,} of them of tools that were sent short: {parts}"
+    yield "faults", f"{told.sum('faults'):,} schemas asked for, {told.sum('invalid'):,} calls caught that did not fit"
+
+
+def _tokens(told: Account) -> str:
+    """What tools take in a prompt, as offered and as sent."""
+    if not told.prompts:
+        return "no prompt with these tools was answered"
+    sent = told.sent
+    forms = ", ".join(f"{_each(tokens, told.prompts)} {form}" for form, tokens in sent._asdict().items())
+    saved = 100 * (told.offered - sent.total) / max(1, told.offered)
+    became = f"{_each(told.offered, told.prompts)} in a prompt became {_each(sent.total, told.prompts)} ({forms})"
+    return f"{became}: {saved:.1f} % less, {told.offered - sent.total:,} in all"
+
+
+def _each(tokens: int, prompts: int) -> str:
+    return f"{tokens / max(1, prompts):,.0f}"
+
+
+def form(tool: Tool) -> str:
+    """The forms that a tool was sent in, the most usual first."""
+    counts = tool.prompts._asdict()
+    return ", ".join(sorted((form for form in counts if counts[form]), key=lambda form: -counts[form])) or "none"
+
+
+def _cells(tool: Tool) -> tuple[str, ...]:
+    prompts = tool.prompts.total
+    counts = (tool.calls, tool.faults, tool.invalid, tool.passed_on)
+    tokens = (_each(tool.offered, prompts), _each(tool.sent.total, prompts))
+    return (clipped(tool.name, NAME), form(tool), *tokens, *(f"{one:,}" for one in counts), clipped(tool.reason, WHY))
+
+
+def _notes(told: Account) -> Iterator[str]:
+    yield "Tokens are our own count, of each tool in a prompt; page_in, which ctxpager adds, is not among the tools."
+    for count, words in (
+        (told.undecided, "answered calls for whose tools no decision held: other tools, none, or before it was made"),
+        (told.without, "sessions without a decision on tools"),
+    ):
+        if count:
+            yield f"Left out: {count:,} {words}."
+
+
+def as_json(told: Account) -> dict[str, Any]:
+    """The account as plain values, with every call."""
+    counts = ("calls", "short_calls", "at_once", "after_fault", "passed_on", "faults", "invalid")
+    return {
+        "sessions": told.sessions,
+        "sessions_without": told.without,
+        "decisions": told.decisions,
+        "undecided_calls": told.undecided,
+        "prompts": told.prompts,
+        "prompts_in_full": told.in_full,
+        "tokens": {"offered": told.offered, "sent": told.sent.total, **told.sent._asdict()},
+        "tool_calls": {name: told.sum(name) for name in counts},
+        "never_called": [one.name for one in ordered(told) if one.sessions and not one.called_in],
+        "tools": [_tool(one) for one in ordered(told)],
+        "calls": [{**asdict(one), "sent": one.sent._asdict()} for one in told.calls],
+    }
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    return {**asdict(tool), "prompts": tool.prompts._asdict(), "sent": tool.sent._asdict(), "form": form(tool)}

@@ -1,0 +1,1 @@
+"""Settings: the models, where they are read from, and their reference."""

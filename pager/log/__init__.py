@@ -1,0 +1,1 @@
+"""The durable truth: events, blobs and the stores that keep them."""

@@ -1,0 +1,109 @@
+"""What every store must do: keep events and blobs durably, in order, and give them back.
+
+A store is one file in ``pager/log/stores`` with a class named ``Store``; the contract tests, the command line and the
+benchmarks find it by its file name. Content is kept apart from events: a blob is known by its SHA-256 and stored once.
+A mark is a pointer from a key (a lineage hash, a tool call's id, a session key) to the place in the log that last
+claimed it, inside one tenant.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import NamedTuple, Protocol
+
+from pager.log.events import Event
+
+
+class Place(NamedTuple):
+    """A call's place in the log."""
+
+    session: str
+    branch: int
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is appended in one step: all of it becomes durable, or none.
+
+    ``blobs`` maps a SHA-256 digest to the content it is of. ``marks`` map a key to the place that now owns it. What is
+    not ``urgent`` may wait a few milliseconds to be written together with what comes next.
+
+    A batch with a call in it says in ``after`` which call of its session it builds on, by a hash over all calls so far,
+    and in ``head`` what that hash is with its own. Where the log stands elsewhere, nothing of the batch is written and
+    the future raises StoreConflict. So calls that race, in one process or several, are settled: whoever comes second
+    reads the session again. What is decided of a call later ``moves`` the hash on, wherever it stands
+    (``moved_head``), so that whoever does not know of it is told in the same way.
+    """
+
+    session: str
+    at: float
+    events: Sequence[Event] = ()
+    blobs: Mapping[bytes, bytes] = field(default_factory=dict)
+    tenant: str = ""
+    marks: Mapping[bytes, Place] = field(default_factory=dict)
+    urgent: bool = True
+    after: bytes | None = None
+    head: bytes = b""
+    moves: bytes = b""
+
+
+class Stored(NamedTuple):
+    """An event as it stands in the log."""
+
+    seq: int
+    session: str
+    at: float
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a self-check found, and what it mended."""
+
+    events: int
+    blobs: int
+    problems: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
+
+
+class Store(Protocol):
+    """A durable, append-only log with its content beside it."""
+
+    def append(self, batch: Batch) -> Future[int]:
+        """Append a batch; the future gives its last sequence number once it is durable, or raises StoreError."""
+
+    def events(self, session: str | None = None, after: int = 0) -> Iterator[Stored]:
+        """The events of one session, or of all, in order, with a sequence number above ``after``."""
+
+    def recent(self, kind: str, limit: int) -> list[Stored]:
+        """The newest events of one kind, newest first."""
+
+    def head(self, session: str) -> bytes:
+        """Where the session stands: the ``head`` of the last batch that had one, empty before the first."""
+
+    def blob(self, digest: bytes) -> bytes | None:
+        """The content with this digest, or None; raises StoreCorrupt if it is not what was stored."""
+
+    def find(self, tenant: str, marks: Sequence[bytes]) -> dict[bytes, Place]:
+        """The places that own these marks in this tenant; unknown marks are left out."""
+
+    def present(self) -> bool:
+        """Whether what was written is still there; where it is not, the next append raises StoreReplaced."""
+
+    def check(self, *, repair: bool = False) -> Check:
+        """Verify every digest and reference; with ``repair`` mend what can be mended."""
+
+    def close(self) -> None:
+        """Finish what was appended, then release the store."""
+
+
+def moved_head(head: bytes, by: bytes) -> bytes:
+    """Where a session stands after something that is no call."""
+    return sha256(head + by).digest()[:16]
+
+
+def conflict(session: str) -> str:
+    """What a store says of a batch whose session stands elsewhere."""
+    return f"session {session} went on without this call: another one was logged first, or one before it was not"

@@ -1,0 +1,1 @@
+"""What a prompt holds, and what leaves it."""

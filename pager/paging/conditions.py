@@ -1,0 +1,115 @@
+"""What a request is planned under: prices, window and reserve; and whether it can be paged at all."""
+
+import re
+from dataclasses import replace
+
+from pager.paging.page import GRACE
+from pager.paging.page_table import Table
+from pager.paging.planner import Terms
+from pager.paging.policy import Prices
+from pager.paging.priors import Experience
+from pager.pricing.catalog import Model
+from pager.pricing.mark_cache import HOUR
+from pager.pricing.provider_cache import CacheKind, uncached
+from pager.pricing.rates import Table as Models
+from pager.sessions.lineage import Session
+from pager.values import Request, Span
+from pager.wire.dialect import Dialect
+from pager.wire.stitching import Carrier
+
+RESERVE = 16_000
+"""Tokens left for the answer where neither the request nor the table of models says how many."""
+
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+MARKED = "messages"
+"""The wire format in which we mark what shall be cached, where the client does not."""
+
+DAY = 86_400.0
+NOWHERE = Span(0, 0)
+_RETENTION = re.compile(rb'"24h"')  # OpenAI keeps a prompt for a day if it is asked to
+_WHOLE = re.compile(rb"\d{1,9}")
+# How harnesses ask for a summary of the whole history: Claude Code and others in words, Codex by what it is.
+_TEXT_ONLY = re.compile(rb"respond with text only\W{1,4}do not call any tools", re.IGNORECASE)
+_COMPACTION = re.compile(rb'request_kind\\*":\s*\\*"compaction')
+
+
+def terms_of(
+    request: Request,
+    table: Table,
+    models: Models,
+    known: Experience,
+    session: Session,
+    *,
+    marks: bool,
+    window: int | None = None,
+    grace: int = GRACE,
+) -> Terms:
+    """What a call is planned under; what was observed of a provider's cache stands over what is documented.
+
+    ``table`` is the page table of its branch in ``session``, ``marks`` whether we mark what shall be cached, ``window``
+    what the provider itself has said of the model's window, if it has; a new page stays for ``grace`` calls. Where no
+    mark names a lifetime, a cache of the tenant's that outlived the documented one is believed.
+    """
+    model, cache = models.find(request.model), models.cache(request.model)
+    window = window or model.window
+    reserve = reserve_of(model, asked_for(request), window)
+    prices = models.prices(request.model)
+    by_marks = request.dialect == MARKED and (
+        models.fixed is not None or cache.kind is CacheKind.MARKED or not model.known
+    )
+    if by_marks:
+        prices = marked_prices(prices, table)
+    elif prices.ttl_seconds:
+        asked = _RETENTION.search(request.body, *request.members.get("prompt_cache_retention", NOWHERE))
+        seen = known.lifetime(session.tenant, request.dialect, request.model)
+        prices = replace(prices, ttl_seconds=max(prices.ttl_seconds, seen, DAY if asked else 0.0))
+    if models.fixed is None:
+        served = cache.serves(marked=marks and request.dialect == MARKED) or table.evidence.held > 0
+        if not served:  # looked for only here, as it takes a while in a long body
+            served = cache.serves(marked=b'"cache_control"' in request.body)
+        prices = table.evidence.believed(prices if served else uncached(prices))
+    elif prices.read < 1.0:  # a list that the user gave; a cache that outlived it is a fact
+        prices = replace(prices, ttl_seconds=max(prices.ttl_seconds, table.evidence.held))
+    by_marks = by_marks and prices.read < prices.write
+    return Terms(prices, window, reserve, model.binds_thinking, cache.minimum, known, session.harness, grace, by_marks)
+
+
+def marked_prices(prices: Prices, table: Table) -> Prices:
+    """The prices where a prompt is cached at marks, for the lifetime that is granted or, failing that, asked for.
+
+    Nothing of the history is cached for a client that marks only what stands before it.
+    """
+    if prices.read >= prices.write:
+        return prices
+    if table.client_marks and not table.asked_lifetime:
+        return uncached(prices)
+    if (table.evidence.granted or table.asked_lifetime) >= HOUR:
+        return replace(prices, write=prices.write_long, ttl_seconds=HOUR)
+    return prices
+
+
+def reserve_of(model: Model, asked: int, window: int) -> int:
+    """The tokens that are left for the answer, of which the client asks for so many, or for 0 if it does not say."""
+    return min(asked or min(model.output_limit or RESERVE, RESERVE), window // 2)
+
+
+def carrier_of(dialect: Dialect, request: Request) -> Carrier | str:
+    """Where a request takes the tool that brings pages back; in words why it can't be paged, where it can't."""
+    return _summary(request) or dialect.carrier(request)
+
+
+def _summary(request: Request) -> str:
+    """Why a request must see its whole history: it asks for a summary of it. Empty if it does not."""
+    metadata = request.members.get("client_metadata")
+    if metadata is not None and _COMPACTION.search(request.body, metadata.start, metadata.end):
+        return "a compaction"
+    return "a summary is asked for" if _TEXT_ONLY.search(request.items[-1]) else ""
+
+
+def asked_for(request: Request) -> int:
+    """The tokens that the client leaves for the answer; 0 if it does not say."""
+    for name in LIMITS:
+        span = request.members.get(name)
+        if span is not None and _WHOLE.fullmatch(request.body, span.start, span.end):
+            return int(request.body[span.start : span.end])
+    return 0

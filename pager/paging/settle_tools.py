@@ -1,0 +1,120 @@
+"""Settles for a call in which forms its tools are sent: as decided before, or anew where the client's tools are new.
+
+Nothing is decided twice: what was decided in a session for a list of tools holds for it in all branches. A branch whose
+tools went out whole so far is changed only where that is free, because the cache is cold, or pays from the beginning.
+"""
+
+from collections.abc import Collection
+from hashlib import sha256
+from typing import NamedTuple
+
+from pager.log.events import ToolsDecided
+from pager.paging import planner
+from pager.paging.page_in import name_for
+from pager.paging.page_table import Table
+from pager.paging.planner import Terms
+from pager.sessions import registry
+from pager.sessions.lineage import Session
+from pager.tools.decide import (
+    Outlook,
+    Sent,
+    Toolset,
+    decide,
+)
+from pager.tools.definitions import Offers
+
+LATEST = 2
+"""The call of a branch up to which tools may be changed though the cache is warm; later it never pays."""
+
+
+class Shortening(NamedTuple):
+    """What the user wants: whether tools are sent short at all, and from how many tokens on they may be deferred."""
+
+    on: bool = True
+    defer_above: int = 20_000
+
+
+class Decided(NamedTuple):
+    """A decision to be logged: the event, and the content that it names."""
+
+    event: ToolsDecided
+    content: bytes
+
+
+def settle(
+    session: Session,
+    where: tuple[int, int, int],
+    offers: Offers,
+    names: Collection[str],
+    terms: Terms,
+    wanted: Shortening,
+) -> Decided | None:
+    """Decide on the tools of a call, and carry it out; None where nothing changes.
+
+    ``where`` is the branch, call and attempt, ``names`` are those of all tools of the client.
+    """
+    table = session.tables[where[0]]
+    if not wanted.on or (table.tools is not None and table.tools.digest == offers.digest):
+        return None
+    switch = _to_read_again(table, terms)
+    if switch is None:
+        return None
+    decided, reason = _decision(session, table, offers, terms, wanted, switch)
+    if switch and not decided.shortened:
+        return None
+    clashes = [one.handle for one in decided.shortened.values() if _means_another(session, one)]
+    decided = decided.without(clashes) if clashes else decided
+    tool = table.tool
+    if decided.shortened and (not tool or tool in names):
+        tool = name_for(names)
+    content = decided.encode()
+    event = ToolsDecided(
+        *where,
+        decision=sha256(content).hexdigest(),
+        offered=offers.digest,
+        reason=reason,
+        tool="" if tool == table.tool else tool,
+        tools=len(decided.sent),
+        whole=decided.whole_tokens,
+        sent=decided.tokens,
+        slim=sum(one.form == "slim" for one in decided.sent),
+        deferred=sum(one.form == "deferred" for one in decided.sent),
+        price=switch * (terms.prices.write - terms.prices.read),
+    )
+    registry.decide_tools(session, event, decided)
+    return Decided(event, content)
+
+
+def _to_read_again(table: Table, terms: Terms) -> int | None:
+    """The tokens that the provider must read again if the tools change now; None where they must not."""
+    if table.tools is not None or not planner.is_warm(table, terms):
+        return 0
+    if table.call > LATEST or (terms.bound and any(slot.reasoning for slot in table.slots)):
+        return None
+    return table.prompt
+
+
+def _decision(
+    session: Session, table: Table, offers: Offers, terms: Terms, wanted: Shortening, switch: int
+) -> tuple[Toolset, str]:
+    experience, harness, tenant = terms.experience, terms.harness, session.tenant
+    outlook = Outlook(
+        terms.prices,
+        experience.calls(harness),
+        lambda tool, usual: experience.use(tenant, harness, tool, usual),
+        tool_added=bool(table.tool),
+        switch=switch,
+        defer_above=wanted.defer_above,
+    )
+    known = session.toolsets.get(offers.digest)
+    if known is None:
+        return decide(offers, outlook)
+    if switch and not outlook.pays(known.whole_tokens, known.whole_tokens - known.tokens):
+        return Toolset(offers.digest, ()), "to change the tools now would not pay"
+    return known, "as it was decided before in this session"
+
+
+def _means_another(session: Session, sent: Sent) -> bool:
+    """Whether the handle of a tool has been shown for another one before."""
+    known = (table.schemas.get(sent.handle) for table in session.tables.values())
+    return any(one is not None and one.whole != sent.whole for one in known)

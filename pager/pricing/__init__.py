@@ -1,0 +1,1 @@
+"""What tokens cost: models, prices, providers' caches and token counts."""

@@ -1,0 +1,442 @@
+"""Drives one call from the client to the provider and back: the one broad except, and it fails open.
+
+Whatever goes wrong on our side, the client's own request goes out. What is ours to do (reading, placing, counting,
+logging) is wrapped in ``_or_none``; what is the client's and the provider's passes as it came (``relay``).
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from random import SystemRandom
+from time import perf_counter, time
+from typing import Any, NamedTuple, TypeVar
+
+from pager.config.settings import Settings
+from pager.errors import BadRequest, BodyTooLarge, BodyTooSlow, NotAllowed, NotUnderstood
+from pager.host_names import is_loopback
+from pager.log.events import Bypassed
+from pager.paging.plan_call import Pager
+from pager.paging.stub import HANDLE
+from pager.proxy import answers, request_body
+from pager.proxy.fault_loop import Legs, Wiring
+from pager.proxy.log_records import (
+    Entry,
+    Incoming,
+    Outcome,
+    tokens,
+)
+from pager.proxy.log_writer import Journal
+from pager.proxy.redaction import secrets_of
+from pager.proxy.relay import (
+    STOPPED,
+    Exchange,
+    Failure,
+    Relay,
+    Scope,
+    Send,
+    Watch,
+    refuse,
+    said,
+    streamed,
+)
+from pager.proxy.request_body import ClientLeft, Receive
+from pager.proxy.retries import Limits
+from pager.proxy.serving.memory_trim import Memory
+from pager.proxy.serving.metrics import Meter
+from pager.proxy.token_counting import Estimates
+from pager.proxy.upstream import Upstream
+from pager.sessions import identity, registry
+from pager.tools import check_arguments
+from pager.values import Request
+from pager.wire.dialect import Dialect
+
+UNPACKED_AT_ONCE = 16_384  # bytes of a compressed body; a thread costs more than so little, 16 MB of zeros at most
+READ_AT_ONCE = 1 << 20  # bytes of an answer that are read without leaving the event loop
+WORTH_COUNTING = 0.5  # the share of the window from which on a prompt is counted before it goes out
+_T = TypeVar("_T")
+log = logging.getLogger("ctxpager")
+
+
+class Asked(NamedTuple):
+    """A request as it was read: its bytes as they came and decoded; ``unread`` says why they could not be decoded.
+
+    ``secrets`` are its credentials.
+    """
+
+    tenant: str
+    headers: Mapping[str, str]
+    body: bytes
+    plain: bytes
+    unread: str
+    secrets: tuple[bytes, ...]
+
+
+class FailOpen:
+    """The one broad except: whatever fails on our side, the call goes on without it, and loudly so."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def __call__(self, and_then: Callable[[Exception], None]) -> Iterator[None]:
+        """Go on without what is done inside if it fails, once ``and_then`` has noted why."""
+        try:
+            yield
+        except Exception as error:
+            self.count += 1
+            log.exception("BYPASSED: a step of ours failed; the call goes on without it")
+            and_then(error)
+
+
+class Driver:
+    """Handles calls: the LLM routes, and everything else that is passed on unread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        upstream: Upstream,
+        journal: Journal | None,
+        tenants: Mapping[str, str],
+        pager: Pager | None = None,
+        fail_open: FailOpen | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        self._meter = meter or Meter()
+        self._settings = settings
+        self._relay = Relay(upstream)
+        self._upstream = upstream
+        self._journal = journal
+        self._pager = pager
+        self._fail_open = fail_open or FailOpen()
+        self._tenants = tenants
+        self._memory = Memory()
+        self._chance = SystemRandom()
+        self._limit = settings.max_body_mib * 2**20
+        self._kept = settings.limits.answer_mib * 2**20
+        self._loopback = is_loopback(settings.host)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.estimates = Estimates()
+        self.calls = 0
+        self._unread = 0
+
+    @property
+    def bypassed(self) -> int:
+        """How often a call went on without something that we should have done."""
+        return self._unread + self._fail_open.count + (self._pager.bypassed if self._pager else 0)
+
+    def without_paths(self, text: str) -> str:
+        """A text for whoever may not know where on the disk the log is."""
+        for folder in (self._settings.data_dir.resolve(), self._settings.data_dir.absolute()):
+            text = text.replace(f"{folder}/", "").replace(str(folder), "the data folder")
+        return text
+
+    @property
+    def failed_steps(self) -> int:
+        """How many steps of ours failed."""
+        return self._fail_open.count
+
+    async def call(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
+        """One call on an LLM route."""
+        exchange = Exchange(keep=self._kept if self._journal is not None else 0)
+        asked = await self._asked(dialect, scope, receive, send)
+        if asked is None:
+            return
+        self.calls += 1
+        with self._memory as memory, self._meter.call(dialect.name, len(asked.body), exchange):
+            memory.passed(len(asked.body))
+            entry = await self._or_none(self._receive(dialect, asked, scope["path"]), self._missed)
+            await self._exchange(dialect, scope, receive, send, asked.body, entry, exchange)
+            memory.passed(exchange.size)
+
+    async def count(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
+        """A question for the tokens of a prompt, passed on as if it were a call: it counts what would be sent."""
+        asked = await self._asked(dialect, scope, receive, send)
+        if asked is None:
+            return
+        body = await self._or_none(self._as_sent(dialect, asked, scope["path"])) or asked.body
+        if body is not asked.body:
+            headers = [(name, value) for name, value in scope["headers"] if name != b"content-encoding"]
+            scope = {**scope, "headers": headers}
+        await self._relay.attempt(dialect, scope, Watch(receive), send, body, Exchange(keep=0))
+
+    async def _asked(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> Asked | None:
+        """The request, read whole; None if it was refused, or the client left."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            tenant = self._tenant(headers)
+            body = await request_body.read(receive, self._limit, self._settings.limits.body_seconds)
+            plain, unread = await self._decoded(body, headers.get("content-encoding", ""))
+        except BadRequest as error:
+            await refuse(send, dialect, error.status, str(error), close=isinstance(error, BodyTooSlow))
+        except ClientLeft:
+            pass
+        else:
+            secrets = secrets_of(headers, scope["query_string"], self._upstream.key)
+            return Asked(tenant, headers, body, plain, unread, secrets)
+        return None
+
+    async def _decoded(self, body: bytes, encoding: str) -> tuple[bytes, str]:
+        """The body to read, and why it can't be read where it can't; what is sent on are the client's own bytes.
+
+        Raises BodyTooLarge. Whatever else goes wrong, the call goes on.
+        """
+        if not encoding:
+            return body, ""
+        plain = await self._or_none(self._unpacked(body, encoding))
+        if isinstance(plain, BodyTooLarge):
+            raise plain
+        return (plain, "") if isinstance(plain, bytes) else (body, str(plain or "the body could not be decompressed"))
+
+    async def _unpacked(self, body: bytes, encoding: str) -> bytes | BodyTooLarge | NotUnderstood:
+        """The body without its encoding, or why not; in a thread where that may take long."""
+        if len(body) <= UNPACKED_AT_ONCE:
+            return request_body.unpacked(body, encoding, self._limit)
+        return await asyncio.to_thread(request_body.unpacked, body, encoding, self._limit)
+
+    async def _as_sent(self, dialect: Dialect, asked: Asked, path: str) -> bytes | None:
+        """The prompt of a request as it would go out if it were a call; None where that is as it came."""
+        if self._journal is None or self._pager is None or asked.unread:
+            return None
+        incoming = Incoming(
+            dialect, dialect.parse(asked.plain), asked.tenant, asked.headers, path, "", self._now(asked.headers)
+        )
+        paged = await self._journal.peek(incoming)
+        outgoing = paged.outgoing if paged is not None else None
+        return outgoing.body() if outgoing is not None and outgoing.changed else None
+
+    async def forward(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
+        """Any other request: passed on as it comes, without a limit, unread and unlogged."""
+        if self._settings.identity.keys:
+            try:
+                self._tenant({name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]})
+            except BadRequest as error:
+                await refuse(send, dialect, error.status, str(error))
+                return
+        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+        sent = asyncio.Event()
+        body = streamed(receive, sent, self._settings.limits.body_seconds) if has_body else None
+        if not has_body:
+            sent.set()
+        with suppress(ClientLeft):
+            await self._relay.attempt(dialect, scope, Watch(receive, sent), send, body, Exchange(keep=0))
+
+    async def _exchange(
+        self,
+        dialect: Dialect,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        body: bytes,
+        entry: Entry | None,
+        exchange: Exchange,
+    ) -> None:
+        """Send the call on and relay the answer; whatever becomes of it is logged."""
+        if entry is None:
+            self._meter.bypassed("not_logged")
+            exchange.judge(await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange))
+            return
+        counting = self._task(self.estimates.count(entry))
+        legs = await self._or_none(self._prepare(entry, body, scope, send, counting), partial(self._open, entry))
+        failure: Failure | None = STOPPED
+        try:
+            if legs is not None:
+                failure = await self._paged(dialect, receive, send, legs, exchange)
+            if legs is None or (legs.failed and not exchange.begun):
+                failure = await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange)
+        finally:
+            finishing = self._finish(entry, exchange, counting, failure, legs)
+            if exchange.size <= READ_AT_ONCE:
+                await self._or_none(finishing)
+            else:  # a task of its own: it takes a while, and is waited for when the proxy is stopped
+                await asyncio.shield(self._task(finishing))
+
+    async def _prepare(
+        self, entry: Entry, body: bytes, scope: Scope, send: Send, counting: "asyncio.Task[int | None]"
+    ) -> Legs | None:
+        """Make ready what goes upstream, shorter where it would not fit; None for a call that is not paged."""
+        paged, pager, journal = entry.paged, self._pager, self._journal
+        if paged is None or paged.untouched or pager is None or journal is None:
+            return None
+        limits = Limits(self._settings.upstream.leg_retries, self._settings.upstream.leg_retry_seconds)
+        now = partial(self._now, entry.incoming.headers)
+        wiring = Wiring(self._upstream, journal, pager, now, limits, self._chance.random, self._kept)
+        legs = Legs(wiring, entry, paged, body, scope, send)
+        room = paged.terms.window - paged.terms.reserve
+        if paged.outgoing is not None and paged.table.yardstick.tokens(paged.outgoing.size) > room * WORTH_COUNTING:
+            legs.near_limit = True
+            await legs.fit(await counting or 0)
+        return legs
+
+    async def _paged(
+        self, dialect: Dialect, receive: Receive, send: Send, legs: Legs, exchange: Exchange
+    ) -> Failure | None:
+        """Relay a call with all its legs; where that fails by our fault, ``legs.failed`` says so."""
+        legs.failed = True
+        work = self._relay.watched(dialect, Watch(receive), send, exchange, legs.run(exchange))
+        done = await self._or_none(_told(work), partial(self._open, legs.entry))
+        if done is None:
+            return Failure("proxy", "splicing the answer failed")
+        legs.failed = False
+        return done[0]
+
+    def _open(self, entry: Entry, error: Exception) -> None:
+        """Log that a call goes out as the client sent it, by a fault of ours."""
+        if self._journal is not None:
+            where = entry.placement.branch.number, entry.placement.call
+            event = Bypassed("failed", said(error), *where)
+            if entry.paged is not None:
+                registry.sent_in_full(entry.paged.table)
+            self._journal.later(entry, self._now(entry.incoming.headers), [event])
+
+    async def _receive(self, dialect: Dialect, asked: Asked, path: str) -> Entry | None:
+        """Read and log the call before it goes out; what can't be read is logged as one opaque piece."""
+        if self._journal is None:
+            return None
+        unread = asked.unread
+        try:
+            request = _unread(dialect, asked.plain) if unread else dialect.parse(asked.plain)
+        except NotUnderstood as error:
+            request, unread = _unread(dialect, asked.plain), str(error)
+        if unread:
+            log.warning("passed on unread: %s: %s", path, unread)
+            self._unread += 1
+        headers = asked.headers
+        facts = (headers, path, headers.get("content-encoding", ""), self._now(headers), unread, asked.secrets)
+        return await self._journal.receive(Incoming(dialect, request, asked.tenant, *facts))
+
+    async def _finish(
+        self,
+        entry: Entry,
+        exchange: Exchange,
+        counting: "asyncio.Task[int | None]",
+        failure: Failure | None,
+        legs: Legs | None,
+    ) -> None:
+        """Log what became of the attempt.
+
+        Waits for nothing but the reading of a large answer, so that it is done even while the proxy is stopped.
+        """
+        if self._journal is None:
+            return
+        read = partial(answers.read, entry.incoming.dialect, exchange, failure)
+        body, answer, failure = read() if exchange.size <= READ_AT_ONCE else await asyncio.to_thread(read)
+        outcome = self._outcome(entry, exchange, body)
+        if legs is not None and not legs.failed:
+            outcome = replace(outcome, sent=legs.sent, sent_size=legs.sent_size, legs=legs.rounds)
+        exchange.judge(failure)
+        if failure is not None:
+            self._journal.failure(entry, failure.phase, failure.error, outcome)
+            return
+        if legs is not None and legs.hidden:
+            answer = replace(answer, calls=tuple(use for use in answer.calls if use.call_id not in legs.hidden))
+        if entry.paged is not None:
+            outcome = replace(
+                outcome, named=sum(handle in entry.paged.table.shown for handle in HANDLE.findall(answer.text))
+            )
+        usage = tokens(answer)
+        if entry.paged is not None and usage is not None:
+            size = 0 if outcome.legs else outcome.sent_size or len(entry.incoming.request.body)
+            registry.learn_usage(entry.paged.table, usage, size, entry.placement.call)
+        self._journal.answered(entry, answer)
+        counted = counting.done() and not counting.cancelled()
+        estimate = (counting.result() or 0) if counted else 0
+        self._journal.answer(entry, answer, outcome, estimate)
+        if entry.paged is not None:
+            entry.paged.table.catch_up()
+        if not counted:
+            self._task(self._log_count(self._journal, entry, outcome.at, counting))
+
+    async def _log_count(self, journal: Journal, entry: Entry, at: float, counting: "asyncio.Task[int | None]") -> None:
+        journal.counted(entry, await counting or 0, at)
+
+    def _task(self, step: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T | None]":
+        """Do beside the call what no answer waits for."""
+        task = asyncio.create_task(self._or_none(self._held(step)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _held(self, step: Coroutine[Any, Any, _T]) -> _T:
+        """Do a step that holds on to a call's bodies."""
+        with self._memory:
+            return await step
+
+    def warm_up(self) -> None:
+        """Load the tokenizer, and what checks calls, while nobody waits for it."""
+        self._task(self.estimates.warm_up())
+        if self._pager is not None:
+            self._task(asyncio.to_thread(check_arguments.warm_up))
+
+    async def drain(self) -> None:
+        """Wait for the work that was put off."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+        if self._journal is not None:
+            await self._journal.drain()
+
+    def _outcome(self, entry: Entry, exchange: Exchange, body: bytes) -> Outcome:
+        first = exchange.first_byte or perf_counter()
+        return Outcome(
+            status=exchange.status,
+            body=body,
+            first_byte_ms=(first - exchange.started) * 1000,
+            total_ms=(perf_counter() - exchange.started) * 1000,
+            at=self._now(entry.incoming.headers),
+            encoding=exchange.header(b"content-encoding"),
+            retry_after=exchange.header(b"retry-after") or exchange.header(b"retry-after-ms"),
+        )
+
+    def _tenant(self, headers: Mapping[str, str]) -> str:
+        settings = self._settings.identity
+        tenant = identity.tenant_of(
+            headers, keys=self._tenants, account_headers=settings.account_headers, loopback=self._loopback
+        )
+        if tenant is None:
+            raise NotAllowed("this proxy asks for one of its own keys; send it as a bearer token or as x-api-key")
+        return tenant
+
+    def _now(self, headers: Mapping[str, str]) -> float:
+        stated = headers.get("x-pager-now") if self._settings.trust_clock_header else None
+        try:
+            moment = float(stated) if stated else math.nan
+        except ValueError:
+            moment = math.nan
+        return moment if math.isfinite(moment) else time()
+
+    def _missed(self, error: Exception) -> None:
+        if self._journal is not None:
+            self._journal.missed(said(error))
+
+    async def _or_none(self, step: Awaitable[_T], and_then: Callable[[Exception], None] = lambda _: None) -> _T | None:
+        """What a step of ours gives, or None if it fails."""
+        result: _T | None = None
+        with self._fail_open(and_then):
+            result = await step
+        return result  # noqa: RET504 - what is done inside may have failed
+
+
+async def _told(work: Awaitable[Failure | None]) -> tuple[Failure | None]:
+    return (await work,)
+
+
+def _unread(dialect: Dialect, body: bytes) -> Request:
+    """A body that the dialect can't read, as one opaque piece."""
+    return Request(
+        dialect=dialect.name,
+        body=body,
+        members={},
+        items_key="",
+        items=(),
+        starts=(),
+        separator=None,
+        digests=(),
+        model="",
+        stream=False,
+        system=sha256(b"").digest(),
+        has_tools=False,
+    )

@@ -1,0 +1,1 @@
+"""The server around the calls: routes, doors, console, metrics, and the parts put together."""

@@ -1,0 +1,156 @@
+"""The ASGI application: which route a request takes."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import orjson
+
+from pager.proxy.call import Driver
+from pager.proxy.log_writer import Journal
+from pager.proxy.relay import Scope, Send
+from pager.proxy.request_body import Receive
+from pager.proxy.serving.metrics import Metrics, Standing
+from pager.proxy.upstream import Upstream
+from pager.wire.dialect import Dialect
+
+NO_WEBSOCKET = "this endpoint speaks HTTP only: send a POST; an answer can be streamed as server-sent events"
+COUNTED = {"/messages/count_tokens": "messages", "/responses/input_tokens": "responses"}
+"""Paths that ask for the tokens of a prompt, and in which wire format it is."""
+
+READING = frozenset({"GET", "HEAD"})
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Dashboard(Protocol):
+    """What shows sessions to a browser, until it is closed."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
+        """Answer one request."""
+
+    async def close(self) -> None:
+        """Answer no more."""
+
+
+class App:
+    """Routes: one POST path per dialect is driven and logged, some are ours, everything else is passed on.
+
+    Ours are ``/healthz``, ``/metrics`` and, where there is one, the dashboard's. A prompt that is only to be counted is
+    passed on as it would be sent.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        dialects: list[Dialect],
+        upstream: Upstream,
+        journal: Journal | None,
+        on_start: Callable[[], None],
+        on_stop: Callable[[], Awaitable[None]],
+        counted: Metrics | None = None,
+        dashboard: Dashboard | None = None,
+    ) -> None:
+        self._counted = counted or Metrics()
+        self._dashboard = dashboard
+        self._driver = driver
+        self._routes = {dialect.path: dialect for dialect in dialects}
+        self._by_name = {dialect.name: dialect for dialect in dialects}
+        self._upstream = upstream
+        self._journal = journal
+        self._on_start = on_start
+        self._on_stop = on_stop
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "lifespan":
+            return await self._lifespan(receive, send)
+        path: str = scope["path"]
+        dialect = self._routes.get(path.removeprefix("/v1"))
+        if dialect is not None and scope["method"] == "POST":
+            return await self._driver.call(dialect, scope, receive, send)
+        if scope["method"] == "POST" and (counted := COUNTED.get(path.removeprefix("/v1"))):
+            return await self._driver.count(self._by_name[counted], scope, receive, send)
+        if (own := self._own(path, scope["method"])) is not None:
+            return await own(scope, receive, send)
+        if _wants_websocket(scope):
+            headers = [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
+            return await _json(send, 426, {"error": {"message": NO_WEBSOCKET, "type": "upgrade_required"}}, headers)
+        return await self._driver.forward(self.owner(scope), scope, receive, send)
+
+    def _own(self, path: str, method: str) -> Asgi | None:
+        """What of ours answers this path, if anything."""
+        if path == "/healthz":
+            return self._health
+        if method not in READING:
+            return None
+        if path == "/metrics":
+            return self._metrics
+        return self._dashboard if method == "GET" and (path == "/" or path.startswith("/ui/")) else None
+
+    def owner(self, scope: Scope) -> Dialect:
+        """Whose provider a path that is no call belongs to: Anthropic's by its path or headers, else OpenAI's."""
+        path: str = scope["path"].removeprefix("/v1")
+        names = {name for name, _ in scope["headers"]}
+        anthropic = path.startswith("/messages") or b"anthropic-version" in names or b"x-api-key" in names
+        responses = path.startswith(("/responses", "/conversations"))
+        return self._by_name["messages" if anthropic else "responses" if responses else "chat"]
+
+    async def _health(self, _: Scope, __: Receive, send: Send) -> None:
+        journal, driver = self._journal, self._driver
+        facts = {
+            "status": "ok" if journal and journal.healthy and journal.present else "degraded",
+            "calls": driver.calls,
+            "bypassed": driver.bypassed,
+            "hot_sessions": journal.hot_sessions if journal else 0,
+            "log": {
+                "open": journal is not None and journal.present,
+                "begun_anew": journal.begun_anew if journal else 0,
+                "failed_writes": journal.failures if journal else 0,
+                "last_failure": driver.without_paths(journal.last_failure)
+                if journal
+                else "the log could not be opened",
+            },
+        }
+        await _json(send, 200, facts)
+
+    async def _metrics(self, scope: Scope, _: Receive, send: Send) -> None:
+        """What was counted, for Prometheus."""
+        journal, failed = self._journal, self._driver.failed_steps
+        standing = Standing(failed)
+        if journal is not None:
+            standing = Standing(failed, journal.failures, journal.healthy, journal.queue, journal.hot_sessions)
+        accept = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"accept"), "")
+        await _answer(send, 200, *self._counted.text(standing, accept))
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self._upstream.start()
+                self._driver.warm_up()
+                self._on_start()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self._upstream.close()
+                await self._on_stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+def _wants_websocket(scope: Scope) -> bool:
+    """Whether it is a WebSocket's handshake (RFC 6455, section 4.1), and not just a request that would upgrade."""
+    headers = dict(scope["headers"])
+    asked = headers.get(b"upgrade", b"").strip().lower() == b"websocket"
+    asked = asked and b"upgrade" in headers.get(b"connection", b"").lower()
+    return asked and scope["method"] == "GET" and b"sec-websocket-key" in headers
+
+
+async def _json(send: Send, status: int, value: object, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+    await _answer(send, status, "application/json", orjson.dumps(value), headers)
+
+
+async def _answer(
+    send: Send, status: int, content_type: str, body: bytes, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    facts = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": facts + (headers or [])})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

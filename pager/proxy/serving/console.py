@@ -1,0 +1,141 @@
+"""Shows on a terminal what the proxy does: a line for each call, and what failed.
+
+Lines are written by a thread of their own: a terminal that is held up, as by Ctrl-S, must not hold up calls. What it
+does not take in time is left out.
+"""
+
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from pager.log.events import (
+    AnswerFinished,
+    AttemptFailed,
+    Bypassed,
+    Event,
+    LegFinished,
+    Repacked,
+    Tokens,
+)
+from pager.proxy.log_records import Entry
+from pager.terminal import say
+
+Price = Callable[[str, Tokens], float | None]
+"""What these tokens cost at a model of this name, in US dollars; None where that is not known."""
+
+WAITING = 500  # lines that may wait for the terminal
+UNDER_WAY = 1_000  # calls of which something is remembered until they end
+LONGEST = 160  # characters of what others say
+PATIENCE = 1.0  # seconds in which the last lines must be written
+
+
+@dataclass(slots=True)
+class _Call:
+    """What has happened in a call so far; ``dollars`` is None once the price of a request was not known."""
+
+    dollars: float | None = 0.0
+    removed: int = 0
+    fetched: int = 0
+    corrected: int = 0
+
+
+class Console:
+    """Writes what happens in calls to standard output, one line each."""
+
+    def __init__(self, price: Price) -> None:
+        self._price = price
+        self._calls: OrderedDict[tuple[str, int, int], _Call] = OrderedDict()
+        self._lines: queue.Queue[str | None] = queue.Queue(WAITING)
+        self._thread = threading.Thread(target=self._write, name="console", daemon=True)
+        self._thread.start()
+
+    def happened(self, entry: Entry, events: Sequence[Event]) -> None:
+        """Take in what happened in a call, and show what a user should know of it."""
+        where = entry.spot.session, entry.spot.branch, entry.spot.call
+        call = self._calls.setdefault(where, _Call())
+        while len(self._calls) > UNDER_WAY:
+            self._calls.popitem(last=False)
+        model = entry.incoming.request.model
+        for event in events:
+            match event:
+                case LegFinished():
+                    self._paid(call, model, None if event.mixed else event.usage)
+                    call.fetched += len(event.pages) + len(event.schemas)
+                    call.corrected += len(event.invalid) + event.imitated
+                case Repacked():
+                    call.removed += len(event.pages)
+                case AnswerFinished():
+                    self._paid(call, model, event.usage)
+                    self._say(entry, _answered(event, call, len(entry.incoming.request.body)))
+                    self._calls.pop(where, None)
+                case AttemptFailed():
+                    self._say(entry, _failed(event))
+                    self._calls.pop(where, None)
+                case Bypassed():
+                    self._say(entry, f"not paged, {event.reason.replace('_', ' ')}: {_plain(event.detail)}")
+
+    def close(self) -> None:
+        """Write what is left, if the terminal takes it."""
+        self._put(None)
+        self._thread.join(PATIENCE)
+
+    def _paid(self, call: _Call, model: str, usage: Tokens | None) -> None:
+        if usage is not None and call.dollars is not None:
+            price = self._price(model, usage)
+            call.dollars = None if price is None else call.dollars + price
+
+    def _say(self, entry: Entry, words: str) -> None:
+        spot = entry.spot
+        at = datetime.now().astimezone()
+        self._put(f"{at:%H:%M:%S} {spot.session[:10]} {spot.branch}:{spot.call:<4} {words}")
+
+    def _put(self, line: str | None) -> None:
+        with suppress(queue.Full):
+            self._lines.put_nowait(line)
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            try:
+                say(line, flush=True)
+            except (OSError, ValueError):  # the terminal is gone
+                return
+
+
+def _answered(answer: AnswerFinished, call: _Call, size: int) -> str:
+    return f"{_tokens(answer, size)}{', '.join(['', *_facts(answer, call)])}"
+
+
+def _tokens(answer: AnswerFinished, size: int) -> str:
+    """The tokens of the prompt: as the client sent it, by its bytes, and as it went out."""
+    usage = answer.usage
+    if usage is None:
+        return f"{size:,} bytes"
+    if not answer.sent_size or answer.sent_size == size:
+        return f"{usage.input:,} tokens"
+    return f"{round(usage.input * size / answer.sent_size):,} -> {usage.input:,} tokens"
+
+
+def _facts(answer: AnswerFinished, call: _Call) -> Iterator[str]:
+    usage = answer.usage
+    if usage is not None and usage.input:
+        yield f"{usage.cached / usage.input:.0%} cached"
+    if usage is not None and call.dollars is not None:
+        yield f"${call.dollars:.4f}"
+    yield f"{answer.total_ms / 1000:.1f} s"
+    for count, words in ((call.removed, "removed"), (call.fetched, "fetched back"), (call.corrected, "corrected")):
+        if count:
+            yield f"{count} {words}"
+
+
+def _failed(event: AttemptFailed) -> str:
+    status = f" {event.status}" if event.status else ""
+    return f"FAILED{status} ({event.phase}): {_plain(event.error)}"
+
+
+def _plain(text: str) -> str:
+    """What others say, on one line."""
+    return " ".join(text[: 4 * LONGEST].split())[:LONGEST]

@@ -1,0 +1,133 @@
+"""Has what the log teaches worked out once a day, by a process of its own, for the sessions that begin after that.
+
+Folding a log takes minutes of one core. A process with a low priority does it, so that no call ever waits for it; what
+fails there is told once and harms nobody: new sessions go by what was learned before.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Sequence
+from contextlib import suppress
+from time import time
+from typing import NamedTuple
+
+from pager.config.settings import Settings
+from pager.errors import StoreError
+from pager.log.store import Store
+from pager.paging.plan_call import Pager
+from pager.paging.priors import (
+    LOG,
+    Version,
+    newest,
+    recalled,
+)
+
+NICENESS = 15
+LONGEST = 3_600.0  # seconds after which working it out is given up
+TOLD = 500  # letters of what went wrong that are told
+log = logging.getLogger("ctxpager.learning")
+
+
+class Pace(NamedTuple):
+    """When it is looked at, in seconds: after the start, and then again and again; and how old what is known may be."""
+
+    first: float = 60.0
+    every: float = 3_600.0
+    age: float = 86_400.0
+
+
+DAILY = Pace()
+
+
+def command(settings: Settings) -> list[str]:
+    """What works it out anew."""
+    where = ["--data-dir", str(settings.data_dir), "--store", settings.store]
+    return [sys.executable, "-P", "-m", "pager.cli", "learn", *where]  # -P: never what the working folder calls pager
+
+
+def may_learn(settings: Settings) -> bool:
+    """Whether it is worked out daily: not by times that clients made up, nor from a log that only we can read."""
+    return settings.learn == "daily" and not settings.trust_clock_header and settings.store != "memory"
+
+
+def recall(pager: Pager, store: Store) -> Version | None:
+    """Let new sessions go by what was last learned, if anything was; raises StoreError where that can't be read."""
+    known = newest(store.events(LOG))
+    if known is not None and known.name != pager.learned:
+        recalled(known.name, store.blob)  # or nobody goes by it
+        pager.experience(known.name)  # now, as calls must not wait for a disk
+        pager.learned = known.name
+    return known
+
+
+class Learner:
+    """Looks now and then whether it is time, and has it done."""
+
+    def __init__(self, pager: Pager, store: Store, command: Sequence[str], pace: Pace = DAILY) -> None:
+        self._pager = pager
+        self._store = store
+        self._command = command
+        self._pace = pace
+        self._tried = 0.0
+        self._warned = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, beside the calls."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End, and end the process that may be at work: what it has not logged, the next one will."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        await asyncio.sleep(self._pace.first)
+        while True:
+            try:
+                await self._look()
+            except (StoreError, OSError) as error:
+                self._warn(str(error))
+            await asyncio.sleep(self._pace.every)
+
+    async def _look(self) -> None:
+        """Have it worked out if it is time; take what is new, whoever has worked it out."""
+        known = await asyncio.to_thread(recall, self._pager, self._store)
+        if not await asyncio.to_thread(self._is_time, known):
+            return
+        self._tried = time()
+        wrong = await _done(self._command)
+        if wrong:
+            self._warn(wrong)
+        else:
+            self._warned = False
+            await asyncio.to_thread(recall, self._pager, self._store)
+
+    def _is_time(self, known: Version | None) -> bool:
+        """Whether what is known is of yesterday; where nothing is, whether the log has what happened since then."""
+        first = known or next(iter(self._store.events()), None)
+        return first is not None and time() - max(first.at, self._tried) >= self._pace.age
+
+    def _warn(self, wrong: str) -> None:
+        if not self._warned:
+            log.warning("nothing was learned from the log; sessions go by what was known before: %s", wrong[-TOLD:])
+        self._warned = True
+
+
+async def _done(command: Sequence[str]) -> str:
+    """Run a command at a low priority; what it says went wrong, empty if nothing did."""
+    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
+    try:
+        with suppress(OSError):  # it may have ended already
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+        async with asyncio.timeout(LONGEST):
+            _, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return said.decode("utf-8", "replace").strip() or f"exit status {process.returncode}" if process.returncode else ""

@@ -1,0 +1,303 @@
+"""Puts the server together from the settings and runs it."""
+
+import asyncio
+import errno
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from time import time
+from typing import NamedTuple
+
+import uvicorn
+
+from pager.config.settings import Settings
+from pager.errors import PolicyError, StoreError
+from pager.log.events import Event
+from pager.log.store import Store
+from pager.log.stores import open_store
+from pager.paging.plan_call import Pager
+from pager.paging.policy_choice import UNCHANGED, Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.paging.settle_tools import Shortening
+from pager.pricing.rates import in_force
+from pager.proxy.call import Driver, FailOpen
+from pager.proxy.log_records import Entry
+from pager.proxy.log_writer import Journal
+from pager.proxy.serving.advice import Advice
+from pager.proxy.serving.app import App, Dashboard
+from pager.proxy.serving.connection import connection
+from pager.proxy.serving.console import Console, Price
+from pager.proxy.serving.doors import (
+    Door,
+    expect_closed,
+    expect_elsewhere,
+    tenants_of,
+)
+from pager.proxy.serving.learner import (
+    Learner,
+    command,
+    may_learn,
+    recall,
+)
+from pager.proxy.serving.metrics import Meter, Metrics
+from pager.proxy.serving.presence import Presence
+from pager.proxy.upstream import Upstream
+from pager.terminal import Formatter, say
+from pager.wire import dialects
+
+TURN = 0.0005  # seconds that a thread that computes has before the event loop is let in; Python's own 0.005 add up
+GRACE = 10  # seconds that calls under way have to end when the proxy is stopped
+Showing = Callable[[Store], Dashboard]
+"""Makes the dashboard of a log."""
+
+Summary = Callable[[float], str]
+"""Says what calls since a time came to, as the log has them."""
+
+
+class Words(NamedTuple):
+    """What puts calls into money, one by one and all together, for whoever watches the proxy."""
+
+    price: Price
+    summary: Summary
+
+
+log = logging.getLogger("ctxpager")
+
+
+def build(
+    settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None, console: Console | None = None
+) -> Door:
+    """The application that these settings describe, with a dashboard if there is one for its log."""
+    expect_closed(settings)
+    expect_elsewhere(settings)
+    store = _open(settings)
+    shown = dashboard(store) if dashboard is not None and store is not None else None
+    pager, fail_open, metrics = _pager(settings), FailOpen(), Metrics()
+    meter = Meter(metrics, fail_open)
+    hot = settings.identity.hot_sessions
+    watch = _guarded(console, fail_open)
+    journal = Journal(store, dialects.load, hot, pager, fail_open, meter, watch) if store else None
+    upstream = Upstream(settings.upstream, env)
+    tenants = tenants_of(settings, env)
+    driver = Driver(settings, upstream, journal, tenants, pager, fail_open, meter)
+    _recall(settings, pager, store)
+    learner = Learner(pager, store, command(settings)) if pager and store and may_learn(settings) else None
+
+    def start() -> None:
+        if learner is not None:
+            learner.start()
+
+    async def stop() -> None:
+        try:
+            if learner is not None:
+                await learner.stop()
+            if shown is not None:
+                await shown.close()
+            await driver.drain()
+        finally:
+            if store is not None:
+                await asyncio.to_thread(store.close)
+
+    spoken = [dialects.load(name) for name in dialects.names()]
+    return Door(App(driver, spoken, upstream, journal, start, stop, metrics, shown), settings, tenants.keys())
+
+
+def _guarded(console: Console | None, fail_open: FailOpen) -> Callable[[Entry, Sequence[Event]], None]:
+    """Shows what happens in calls, if there is a console, and gives advice; whatever fails there, calls go on."""
+    advice = Advice()
+
+    def watch(entry: Entry, events: Sequence[Event]) -> None:
+        with fail_open(lambda _: None):
+            advice.happened(entry, events)
+            if console is not None:
+                console.happened(entry, events)
+
+    return watch
+
+
+def _pager(settings: Settings) -> Pager | None:
+    """What pages prompts under the policies in force; None where nothing is ever to be changed."""
+    shares = settings.experiment.arms
+    rules = {name: _rule(settings, name) for name in shares}
+    default = _rule(settings, settings.policy)
+
+    def former(name: str) -> Rule | None:
+        try:
+            return _rule(settings, name)
+        except PolicyError as error:
+            log.warning("sessions of the arm %s go on under %s: %s", name, settings.policy, error)
+            return default
+
+    arms = Arms(default, rules, shares, former)
+    if arms.change_nothing:
+        return None
+    models = in_force(settings.prices, settings.models)
+    paging = settings.paging
+    tools = Shortening(settings.tools.shorten != "off", settings.tools.defer_above)
+    return Pager(arms, models, dialects.load, marks=paging.cache_marks, grace=paging.grace, tools=tools)
+
+
+def _rule(settings: Settings, name: str) -> Rule | None:
+    """A policy by its name, with the configured options if it is the one in force."""
+    if name == UNCHANGED:
+        return None
+    options = settings.paging.policy_options if name == settings.policy else {}
+    return Rule(name, load_policy(name, options))
+
+
+def _recall(settings: Settings, pager: Pager | None, store: Store | None) -> None:
+    """Learn again what the log teaches; a log that is damaged there teaches nothing, and the proxy serves."""
+    if store is None or pager is None or settings.learn == "off":
+        return
+    try:
+        recall(pager, store)
+    except StoreError as error:
+        log.error("the log can't be read, run `ctxpager check`: %s", error)  # noqa: TRY400 - the reason is in the message
+
+
+def run(
+    settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None, words: Words | None = None
+) -> int:
+    """Serve until stopped; the exit status."""
+    out = logging.StreamHandler()
+    out.setFormatter(Formatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[out])
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    spoken = _Spoken()
+    logging.getLogger("uvicorn.error").addFilter(spoken)
+    console = Console(words.price) if words is not None and _shows_calls(settings) else None
+    began = time()
+    sys.setswitchinterval(TURN)
+    config = uvicorn.Config(
+        build(settings, env, dashboard, console),
+        host=settings.host,
+        port=settings.port,
+        loop="auto",
+        http=connection(settings.limits),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE,
+    )
+    presence = Presence(settings.data_dir)
+    if presence.other:
+        log.warning("the log in %s is also written by %s", settings.data_dir, presence.other)
+    server = _Server(config, settings, presence, spoken, shows=dashboard is not None)
+    with suppress(KeyboardInterrupt):
+        server.run()
+    presence.close()
+    if console is not None and words is not None and server.started:
+        console.close()
+        with suppress(KeyboardInterrupt):  # whoever does not want to wait for the sum
+            say(f"\n{words.summary(began)}", flush=True)
+    return 0 if server.started else 1
+
+
+def _shows_calls(settings: Settings) -> bool:
+    """Whether each call is shown: if so set, and else on a terminal."""
+    return settings.show_calls == "always" or (settings.show_calls == "terminal" and sys.stdout.isatty())
+
+
+class _Spoken(logging.Filter):
+    """Leaves out what uvicorn says of broken streams, which are the provider's, and of its own coming and going.
+
+    ``refusal`` is why it could not listen, for a clearer line than its own.
+    """
+
+    refusal: OSError | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is worth reading."""
+        if isinstance(record.msg, OSError):
+            self.refusal = record.msg
+            return False
+        cancelled = bool(record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+        broken_off = "without completing response" in record.getMessage()
+        return record.levelno >= logging.ERROR and not broken_off and not cancelled
+
+
+class _Server(uvicorn.Server):
+    """Says where it listens once it does, and why if it can't."""
+
+    def __init__(
+        self, config: uvicorn.Config, settings: Settings, presence: Presence, spoken: _Spoken, *, shows: bool
+    ) -> None:
+        super().__init__(config)
+        self._settings = settings
+        self._presence = presence
+        self._spoken = spoken
+        self._shows = shows
+
+    async def startup(self, sockets: object = None) -> None:
+        try:
+            await super().startup(sockets=sockets)  # type: ignore[arg-type]
+        except SystemExit:
+            say(_refused(self._settings, self._spoken.refusal), error=True)
+            raise
+        if self.started:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            base = _base(self._settings.host, port)
+            self._presence.listening(base)
+            say(_greeting(self._settings, base, shows=self._shows), flush=True)
+
+    async def shutdown(self, sockets: object = None) -> None:
+        under_way = len(self.server_state.tasks)
+        if under_way:
+            log.warning("stopping: %d calls under way have %d s to end", under_way, GRACE)
+        await super().shutdown(sockets=sockets)  # type: ignore[arg-type]
+
+
+def _refused(settings: Settings, refusal: OSError | None) -> str:
+    """Why the proxy can't listen, and the way out."""
+    where = f"{settings.host}:{settings.port}"
+    if refusal is not None and refusal.errno == errno.EADDRINUSE:
+        return f"ctxpager: can't listen on {where}: the port is in use; stop what uses it, or choose another by --port"
+    why = (refusal.strerror or str(refusal)) if refusal is not None else "the server did not start"
+    return f"ctxpager: can't listen on {where}: {why}"
+
+
+def _base(host: str, port: int) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}"
+
+
+def _greeting(settings: Settings, base: str, *, shows: bool) -> str:
+    """Where the proxy is, what it does, and where it sends calls."""
+    upstream = settings.upstream
+    places = {name: upstream.base(name) for name in dialects.names()}
+    providers = [f"{', '.join(its)} to {url}" for url, its in _by_value(places)]
+    return "\n".join(
+        [
+            f"ctxpager {version('ctxpager')} listens on {base}",
+            f"  OpenAI clients     base URL {base}/v1",
+            f"  Anthropic clients  base URL {base}",
+            f"  Claude Code        ANTHROPIC_BASE_URL={base} ENABLE_TOOL_SEARCH=true claude",
+            *([f"  dashboard          {base}/"] if shows else []),
+            f"  health, metrics    {base}/healthz, {base}/metrics",
+            f"  policy             {settings.policy}",
+            f"  log                {settings.data_dir}{'' if settings.store == 'sqlite' else f' ({settings.store})'}",
+            *(f"  {'upstream' if at == 0 else '':<18} {line}" for at, line in enumerate(providers)),
+        ]
+    )
+
+
+def _by_value(places: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+    """Each value with the names that have it."""
+    for value in dict.fromkeys(places.values()):
+        yield value, [name for name, its in places.items() if its == value]
+
+
+def _open(settings: Settings) -> Store | None:
+    """The log; where it can't be opened the proxy serves without one, loudly."""
+    try:
+        return open_store(settings.store, settings.data_dir)
+    except StoreError as error:
+        log.error("SERVING WITHOUT A LOG: %s", error)  # noqa: TRY400 - the reason is in the message
+        return None

@@ -1,0 +1,52 @@
+"""Looks at the first events of a streamed answer for an error that another request can mend.
+
+Some providers accept a request, begin the stream and only then say that the prompt was too long, or that they are
+overloaded. Nothing has been shown by then, so a shorter prompt can still be sent, or a hidden leg once more, if that
+one event does not reach the client.
+"""
+
+from pager.paging.context_length import Overflow, overflow
+from pager.proxy.retries import Setback, stream_error
+from pager.wire.sse import Decoder
+
+EVENTS = 4
+"""Events at the beginning of a stream that are looked at."""
+
+
+class Opening:
+    """The beginning of one stream; ``found`` is what the error says, once it has come.
+
+    That of a ``hidden`` leg lasts until it is released; any other error is a ``setback`` of it.
+    """
+
+    def __init__(self, *, hidden: bool = False) -> None:
+        self._decoder = Decoder()
+        self._hidden = hidden
+        self._left = EVENTS
+        self._withheld = b""
+        self.found: Overflow | None = None
+        self.setback: Setback | None = None
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What may go on of these bytes: whole events that are no such error; after the beginning, everything."""
+        if not self._left:
+            return chunk
+        events = self._decoder.feed(chunk)
+        for at, event in enumerate(events):
+            if b"error" in event.raw:
+                self.found = overflow(200, event.data)
+                self.setback = stream_error(event.data) if self._hidden and self.found is None else None
+            if self.found is not None or self.setback is not None:
+                self._withheld = b"".join(one.raw for one in events[at:])
+                return b"".join(one.raw for one in events[:at])
+            self._left -= bool(event.data) and not self._hidden
+            if not self._left:
+                break
+        passed = b"".join(one.raw for one in events)
+        return passed if self._left else passed + self._decoder.rest()
+
+    def release(self) -> bytes:
+        """What was kept back, for a stream that has ended or whose error is to be shown after all."""
+        kept, self._withheld = self._withheld + (self._decoder.rest() if self._left else b""), b""
+        self._left, self.found, self.setback = 0, None, None
+        return kept

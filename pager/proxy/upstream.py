@@ -1,0 +1,248 @@
+"""Sends requests on to the provider, over one pool of kept-alive connections."""
+
+import errno
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from pager.config.loading import Upstream as UpstreamSettings
+from pager.errors import NotUnderstood
+from pager.proxy.request_body import Decoder
+from pager.sessions.identity import CREDENTIALS
+
+HOP = frozenset(
+    {
+        b"connection",
+        b"content-length",
+        b"expect",
+        b"host",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+OWN = b"x-pager-"  # headers of ours, never sent on
+# What providers serve below their base URL. Anything else (HEAD /api/hello) is meant for the host itself.
+RESOURCES = frozenset(
+    {
+        "assistants",
+        "audio",
+        "batches",
+        "chat",
+        "completions",
+        "containers",
+        "conversations",
+        "embeddings",
+        "evals",
+        "files",
+        "fine_tuning",
+        "images",
+        "messages",
+        "models",
+        "moderations",
+        "organizations",
+        "realtime",
+        "responses",
+        "skills",
+        "threads",
+        "uploads",
+        "vector_stores",
+        "videos",
+    }
+)
+_CLOSED = frozenset({errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE})
+_AUTOMATIC = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+Body = bytes | AsyncIterable[bytes] | None
+
+
+def passed_on(headers: RawHeaders, *, also: Iterable[bytes] = ()) -> list[tuple[bytes, bytes]]:
+    """The headers that go to the other side: all but those of this hop, those the hop's own list names, and ours."""
+    headers = list(headers)
+    named = {
+        part.strip().lower() for name, value in headers if name.lower() == b"connection" for part in value.split(b",")
+    }
+    dropped = HOP | named | set(also)
+    return [
+        (name, value) for name, value in headers if name.lower() not in dropped and not name.lower().startswith(OWN)
+    ]
+
+
+def _text(value: bytes) -> str:
+    """A header's value such that aiohttp, which writes UTF-8, sends the same bytes; those of other encodings change."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+@dataclass(slots=True)
+class _Use:
+    """What a request is sent on: ``kept`` where the connection had been used before."""
+
+    kept: bool = False
+
+
+async def _note_reuse(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+    context.trace_request_ctx.kept = True
+
+
+def _is_unanswered(error: Exception) -> bool:
+    """Whether the provider closed the connection, and not in the middle of an answer's head.
+
+    One that closes it while our bytes are on their way resets it; a head that a reset cut is not seen.
+    """
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return isinstance(error.message, str)
+    return isinstance(error, ConnectionError) or (isinstance(error, OSError) and error.errno in _CLOSED)
+
+
+def _end_with_connection(response: aiohttp.ClientResponse) -> None:
+    """Have an answer end, with an error, when its connection does: after a malformed chunk aiohttp would wait on."""
+    protocol = response.connection.protocol if response.connection is not None else None
+    closed = protocol.closed if protocol is not None else None
+    content = response.content
+
+    def end(_: object) -> None:
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the provider's answer is malformed"))
+
+    if closed is not None:
+        closed.add_done_callback(end)
+
+
+async def up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The answer's bytes, as far as they are needed to know that they are more than the limit."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            break
+    return b"".join(chunks)
+
+
+async def unpacked(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
+    """The bytes of a stream without its content encoding; one that does not decompress breaks off there."""
+    try:
+        decoder = Decoder(encoding)
+        async for chunk in chunks:
+            for piece in decoder.feed(chunk):
+                yield piece
+        decoder.end()
+    except NotUnderstood as error:
+        raise aiohttp.ClientPayloadError(str(error)) from error
+
+
+class Upstream:
+    """The provider's side: where a path goes, with which credential."""
+
+    def __init__(self, settings: UpstreamSettings, env: Mapping[str, str] = os.environ) -> None:
+        self._settings = settings
+        self.key = env.get(settings.api_key_env, "") if settings.api_key_env else ""
+        self._session: aiohttp.ClientSession | None = None
+        self._fresh: aiohttp.ClientSession | None = None
+
+    async def start(self) -> None:
+        """Open the pool."""
+        self._session = self._open(keepalive_timeout=30)
+        self._fresh = self._open(force_close=True)
+
+    def _open(self, **how: Any) -> aiohttp.ClientSession:  # noqa: ANN401 - options of the connector
+        settings = self._settings
+        noted = aiohttp.TraceConfig()
+        noted.on_connection_reuseconn.append(_note_reuse)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=settings.max_connections, ttl_dns_cache=300, **how),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=settings.connect_timeout, sock_read=settings.read_timeout
+            ),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            max_line_size=65536,
+            max_field_size=65536,
+            trace_configs=[noted],
+        )
+
+    async def close(self) -> None:
+        """Close the pool."""
+        for session in (self._session, self._fresh):
+            if session is not None:
+                await session.close()
+
+    def url(self, dialect: str, path: str, query: str) -> URL:
+        """Where a path of ours is at the provider; the client's base URL may or may not have had its ``/v1``."""
+        base = self._settings.base(dialect)
+        path = path if path.startswith("/") else "/"  # OPTIONS * asks about the host
+        if path == "/v1" or path.startswith("/v1/"):
+            path = path[3:]
+        elif path.split("/")[1] not in RESOURCES:
+            base = base.removesuffix("/v1")
+        return URL(f"{base}{path}" + (f"?{query}" if query else ""), encoded=True)
+
+    @asynccontextmanager
+    async def send(
+        self, method: str, url: URL, headers: RawHeaders, body: Body, dialect: str
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request on; the client's own headers and credential go with it, or the proxy's credential instead.
+
+        A kept connection may be closed by the provider just when it is used again: then the request, of which nothing
+        was answered, goes out once more on a new one.
+        """
+        sent, use = self._headers(headers, dialect), _Use()
+        try:
+            response = await self._request(self._session, method, url, sent, body, use)
+        except (aiohttp.ClientConnectionError, ConnectionError) as error:
+            if not use.kept or not _is_unanswered(error) or not (body is None or isinstance(body, bytes)):
+                raise
+            response = await self._request(self._fresh, method, url, sent, body, _Use())
+        _end_with_connection(response)
+        async with response:
+            yield response
+
+    async def _request(
+        self,
+        session: aiohttp.ClientSession | None,
+        method: str,
+        url: URL,
+        headers: CIMultiDict[str],
+        body: Body,
+        use: "_Use",
+    ) -> aiohttp.ClientResponse:
+        if session is None:
+            raise RuntimeError("the upstream pool is not open")
+        return await session.request(
+            method,
+            url,
+            headers=headers,
+            data=body,
+            allow_redirects=False,
+            skip_auto_headers=_AUTOMATIC,
+            trace_request_ctx=use,
+        )
+
+    def _headers(self, headers: RawHeaders, dialect: str) -> CIMultiDict[str]:
+        sent = CIMultiDict((name.decode("latin-1"), _text(value)) for name, value in headers)
+        if not self.key:
+            return sent
+        for name in CREDENTIALS:
+            sent.popall(name, None)
+        if dialect == "messages":
+            sent["x-api-key"] = self.key
+        else:
+            sent["authorization"] = f"Bearer {self.key}"
+        return sent

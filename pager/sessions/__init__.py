@@ -1,0 +1,1 @@
+"""Whose call it is: tenants, sessions and branches."""

@@ -1,0 +1,108 @@
+"""Tells whose call it is: the tenant, and the session key that the client itself names.
+
+Clients name their sessions in headers or in the body, or not at all; then the lineage tells
+(``pager.sessions.lineage``). A sub-agent's calls belong to its parent's session but to a line of history of their own,
+its ``lane``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What the client calls its session: the value and where it stood, and which agent inside it is speaking.
+
+    ``parent`` is the id of the session that the client says this one belongs to.
+    """
+
+    source: str
+    value: str
+    lane: str = ""
+    parent: str = ""
+
+
+Headers = Mapping[str, str]
+
+
+def _claude_code(headers: Headers) -> Key | None:
+    session = headers.get("x-claude-code-session-id")
+    return Key("x-claude-code-session-id", session, headers.get("x-claude-code-agent-id", "")) if session else None
+
+
+def _codex(headers: Headers) -> Key | None:
+    """Codex: sub-agents share ``session-id`` with their parent; only ``thread-id`` differs."""
+    thread = headers.get("thread-id")
+    if not thread:
+        return None
+    session = headers.get("session-id") or thread
+    return Key("thread-id", session, lane="" if thread == session else thread)
+
+
+def _opencode(headers: Headers) -> Key | None:
+    """OpenCode: a sub-agent has a session id of its own and names its parent's."""
+    session, parent = headers.get("x-session-id"), headers.get("x-parent-session-id", "")
+    return Key("x-session-id", session, lane=session if parent else "", parent=parent) if session else None
+
+
+def _plain(name: str) -> Callable[[Headers], Key | None]:
+    def named(headers: Headers) -> Key | None:
+        value = headers.get(name)
+        return Key(name, value) if value else None
+
+    return named
+
+
+SIGNALS: Sequence[Callable[[Headers], Key | None]] = (
+    _claude_code,
+    _codex,
+    _opencode,
+    _plain("agent-session-id"),
+    _plain("session_id"),
+)
+
+
+def session_key(headers: Headers, hints: Sequence[tuple[str, str]]) -> Key | None:
+    """The first session signal in the headers, else in the body's hints, else None. Header names are lower-case."""
+    for signal in SIGNALS:
+        key = signal(headers)
+        if key is not None:
+            return key
+    return next((Key(source, value) for source, value in hints if value), None)
+
+
+CREDENTIALS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+"""Headers that hold a credential, best first."""
+
+
+def credentials_of(headers: Headers) -> list[str]:
+    """What the client shows as credentials, without the scheme; empty where it shows none."""
+    bearer = headers.get("authorization", "")
+    scheme, _, token = bearer.partition(" ")
+    shown = [token.strip() if scheme.lower() == "bearer" else bearer, *map(headers.get, CREDENTIALS[1:])]
+    return [credential for credential in shown if credential]
+
+
+def credential_of(headers: Headers) -> str:
+    """The credential that counts; empty where the client shows none."""
+    return next(iter(credentials_of(headers)), "")
+
+
+def tenant_of(
+    headers: Headers, *, keys: Mapping[str, str], account_headers: Sequence[str], loopback: bool
+) -> str | None:
+    """The tenant a call belongs to; None when the proxy has keys of its own and the client shows none of them.
+
+    ``keys`` maps a key of the proxy's own to its tenant. On a loopback bind the user's credential does not tell tenants
+    apart, because it is refreshed in mid-session. Elsewhere a header that names an account proves nothing: anybody can
+    send it; only whoever has a credential can be the one who had it before.
+    """
+    if keys:
+        return keys.get(credential_of(headers))
+    if not loopback:
+        return "key:" + sha256("\n".join(credentials_of(headers)).encode()).hexdigest()[:16]
+    account = next((name for name in account_headers if headers.get(name)), None)
+    return f"{account}:{headers[account]}" if account else LOCAL

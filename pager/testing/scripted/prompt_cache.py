@@ -1,0 +1,154 @@
+"""Counts the tokens of a prompt and simulates the provider's cache of its prefix."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+from pager.values import Usage
+
+# Providers cache no prompt shorter than this; OpenAI counts cached tokens in steps.
+_LEAST = 1024
+_STEP = 128
+_COUNTS_WRITES = re.compile(r"gpt-(5\.[6-9]|[6-9])")
+
+FIVE_MINUTES, HOUR = 300.0, 3_600.0
+"""Seconds that Anthropic keeps a prompt up to a mark: by default, and where the mark asks for an hour."""
+
+HALF_AN_HOUR = 1_800.0
+"""Seconds that OpenAI keeps a prompt at least, from GPT-5.6 on."""
+
+_REACH = 20
+"""Positions that are searched for a cached prompt from each mark backwards, the mark's own included."""
+
+
+class Piece(NamedTuple):
+    """A part of a prompt.
+
+    ``lifetime`` are the seconds for which the client asks the provider to cache the prompt up to here, 0 without a
+    mark. ``kind`` is the type of a block, empty where there is none.
+    """
+
+    text: str
+    lifetime: float = 0.0
+    kind: str = ""
+
+
+def piece(value: object) -> Piece:
+    """A part of the prompt from its JSON value, without the mark itself, which moves from call to call."""
+    kind = str(value.get("type", "")) if isinstance(value, Mapping) else ""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if '"cache_control"' not in text:  # nearly always
+        return Piece(text, kind=kind)
+    return Piece(json.dumps(_unmarked(value), sort_keys=True, ensure_ascii=False), lifetime(value), kind)
+
+
+def lifetime(value: object) -> float:
+    """The longest lifetime that a cache mark in a JSON value asks for; 0 where it has none."""
+    if isinstance(value, Mapping):
+        mark = value.get("cache_control")
+        own = 0.0 if not isinstance(mark, Mapping) else HOUR if mark.get("ttl") == "1h" else FIVE_MINUTES
+        return max([own, *map(lifetime, value.values())])
+    return max(map(lifetime, value), default=0.0) if isinstance(value, list) else 0.0
+
+
+def tokens(text: str) -> int:
+    """A simple count: four bytes of UTF-8 a token, rounded up."""
+    return (len(text.encode("utf-8", "replace")) + 3) // 4
+
+
+def size(pieces: Sequence[Piece]) -> int:
+    """The tokens of a prompt."""
+    return sum(tokens(part.text) for part in pieces)
+
+
+class _Entry(NamedTuple):
+    """A cached prefix: when it was used last, and the seconds that it lives after that."""
+
+    used: float
+    lifetime: float
+
+
+class PromptCache:
+    """Remembers the prefixes that it was shown, each for its lifetime after the last use."""
+
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0, lifetime: float = math.inf) -> None:
+        """Begin with nothing in the cache; ``lifetime`` is that of prompts which are cached without a mark."""
+        self._clock = clock
+        self._lifetime = lifetime
+        self._known: dict[bytes, _Entry] = {}
+
+    def read(self, model: str, pieces: Sequence[Piece]) -> Usage:
+        """Input, cached and, from GPT-5.6 on, written tokens where every prompt is cached by itself (OpenAI)."""
+        now = self._clock()
+        sizes, chain = _measure(model, pieces)
+        known = max((at + 1 for at, link in enumerate(chain) if self._holds(link, now)), default=0)
+        found, whole = sum(sizes[:known]) // _STEP * _STEP, sum(sizes)
+        cached = found if found >= _LEAST else 0
+        self._known.update((link, _Entry(now, self._lifetime)) for link in chain)
+        written = whole - cached if whole >= _LEAST and _COUNTS_WRITES.match(model) else 0
+        return Usage(whole, cached, written)
+
+    def read_marked(self, model: str, pieces: Sequence[Piece]) -> Usage:
+        """Input, cached and written tokens where the client marks what to cache (Anthropic).
+
+        Only a prompt that ends at a mark is written; it is found from a mark at its end or a few positions behind it.
+        """
+        now = self._clock()
+        sizes, chain = _measure(model, pieces)
+        ends = [0, *accumulate(sizes)]
+        marks = [count for count, part in enumerate(pieces, 1) if part.lifetime and ends[count] >= _LEAST]
+        hit = max((count for count in _reach(pieces, marks) if self._holds(chain[count - 1], now)), default=0)
+        asked = [(chain[mark - 1], pieces[mark - 1].lifetime) for mark in marks]
+        self._keep(asked, chain[hit - 1] if hit else b"", now)
+        long = ends[max([hit, *(mark for mark in marks if pieces[mark - 1].lifetime > FIVE_MINUTES)])] - ends[hit]
+        written = ends[max([hit, *marks])] - ends[hit]
+        return Usage(ends[-1], ends[hit], written, written_5m=written - long, written_1h=long)
+
+    def _holds(self, link: bytes, now: float) -> bool:
+        entry = self._known.get(link)
+        return entry is not None and now - entry.used <= entry.lifetime
+
+    def _keep(self, marked: Sequence[tuple[bytes, float]], hit: bytes, now: float) -> None:
+        """Use the prefix that was read, if any, and those up to the marks, which live no longer than what was read."""
+        read = self._known.get(hit)
+        for link, asked in marked:
+            kept = self._known[link].lifetime if self._holds(link, now) else asked
+            self._known[link] = _Entry(now, kept if read is None else min(kept, read.lifetime))
+        if read is not None:
+            self._known[hit] = _Entry(now, read.lifetime)
+
+
+def _reach(pieces: Sequence[Piece], marks: Sequence[int]) -> Iterator[int]:
+    """The lengths of prompts that can be found from these marks; calls, or results, in a row are one position."""
+    positions = list(accumulate(_follows(before, part) for before, part in pairwise([Piece(""), *pieces])))
+    for mark in marks:
+        for count in range(mark, 0, -1):
+            if positions[mark - 1] - positions[count - 1] >= _REACH:
+                break
+            yield count
+
+
+def _follows(before: Piece, part: Piece) -> int:
+    """How many positions a part is behind the one before it."""
+    return int(part.kind != before.kind or part.kind not in {"tool_use", "tool_result"})
+
+
+def _measure(model: str, pieces: Sequence[Piece]) -> tuple[list[int], list[bytes]]:
+    """The tokens of each piece, and the hash of each prefix that ends with it."""
+    link, chain = sha256(model.encode()).digest(), []
+    for part in pieces:
+        link = sha256(link + part.text.encode("utf-8", "replace")).digest()
+        chain.append(link)
+    return [tokens(part.text) for part in pieces], chain
+
+
+def _unmarked(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if isinstance(value, Mapping):
+        return {key: _unmarked(item) for key, item in value.items() if key != "cache_control"}
+    if isinstance(value, list):
+        return [_unmarked(item) for item in value]
+    return value

@@ -1,0 +1,157 @@
+"""The scripted model's server: keeps what comes in and has it answered by the script or the rest of the API."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Self
+
+from pager.testing.scripted.chat import Chat, openai_error
+from pager.testing.scripted.common import EPOCH, Json, Wire
+from pager.testing.scripted.messages import Messages
+from pager.testing.scripted.prompt_cache import PromptCache, size
+from pager.testing.scripted.received import Received
+from pager.testing.scripted.responses import Responses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aiohttp import web
+
+    from pager.testing.scripted.answer import Stage
+    from pager.testing.scripted.script import Script
+
+_WIRES: dict[str, Wire] = {
+    "/v1/chat/completions": Chat(),
+    "/v1/responses": Responses(),
+    "/v1/messages": Messages(),
+}
+_MODELS = ("scripted-1", "scripted-2")
+_LARGEST_BODY = 1 << 30
+
+
+class ScriptedModel:
+    """A model server on a loopback port that follows a script."""
+
+    def __init__(
+        self, script: Script, *, port: int = 0, clock: Callable[[], float] = lambda: 0.0, lifetime: float = math.inf
+    ) -> None:
+        """Serve this script; port 0 takes a free one.
+
+        What is cached lives by ``clock``: up to a mark for as long as that asks for, without marks for ``lifetime``.
+        """
+        self._port = port
+        self._clock = clock
+        self._lifetime = lifetime
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner: web.AppRunner | None = None
+        self._stage: Stage
+        self.play(script)
+
+    @property
+    def root(self) -> str:
+        """The server's address without a path."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def url(self) -> str:
+        """The base URL up to and including ``/v1``."""
+        return f"{self.root}/v1"
+
+    @property
+    def received(self) -> Sequence[Received]:
+        """What came in since the script began."""
+        return self._stage.received
+
+    def play(self, script: Script) -> None:
+        """Begin a script, with an empty cache and nothing received."""
+        # aiohttp's web server costs a tenth of a second to import: only those who play a script pay for it.
+        from pager.testing.scripted.answer import Stage
+        from pager.testing.scripted.cursor import Direction
+
+        self._stage = Stage(Direction(script), cache=PromptCache(self._clock, self._lifetime))
+
+    def release(self, events: int = 1) -> None:
+        """Let so many gated events go; may be called from any thread."""
+        if self._loop is not None:
+            for _ in range(events):
+                self._loop.call_soon_threadsafe(self._stage.gate.release)
+
+    async def __aenter__(self) -> Self:
+        from aiohttp import web  # as in play
+
+        self._loop = asyncio.get_running_loop()
+        app = web.Application(client_max_size=_LARGEST_BODY)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        # Cancelling the handler is how aiohttp tells that a client left; bodies are wanted as they were sent.
+        self._runner = web.AppRunner(
+            app, handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=0.2
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        stage, received = self._stage, _received(request)
+        stage.received.append(received)
+        try:
+            received.body = await request.read()
+            response = await _answer(stage, received, request)
+        except (asyncio.CancelledError, ConnectionError):
+            received.left_at = asyncio.get_running_loop().time()
+            raise
+        received.finished = True
+        return response
+
+
+def _received(request: web.Request) -> Received:
+    peer = request.transport.get_extra_info("peername")[1] if request.transport else 0
+    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers)
+    return Received(request.method, request.raw_path, headers, peer)
+
+
+async def _answer(stage: Stage, received: Received, request: web.Request) -> web.StreamResponse:
+    from pager.testing.scripted.answer import Performance, reply
+
+    other = stage.direction.script.others.get(f"{received.method} {received.path}")
+    if other is not None:
+        return reply(other.status, other.body, other.headers)
+    if received.method == "POST" and (wire := _WIRES.get(received.path)):
+        return await Performance(stage, wire, stage.next_call(), received, request).give()
+    status, body = _elsewhere(received)
+    return reply(status, body, {})
+
+
+def _elsewhere(received: Received) -> tuple[int, Json]:
+    """The rest of the API, as far as clients need it."""
+    if received.method == "POST" and received.path == "/v1/messages/count_tokens":
+        return 200, {"input_tokens": size(Messages().prompt(received.json()))}
+    if received.method == "POST" and received.path == "/v1/responses/input_tokens":
+        return 200, {"object": "response.input_tokens", "input_tokens": size(Responses().prompt(received.json()))}
+    if received.method == "GET" and received.path == "/v1/models":
+        return 200, _anthropic_models() if received.header("anthropic-version") else _openai_models()
+    return 404, openai_error(404, f"Invalid URL ({received.method} {received.target})")
+
+
+def _openai_models() -> Json:
+    models = [{"id": name, "object": "model", "created": EPOCH, "owned_by": "scripted"} for name in _MODELS]
+    return {"object": "list", "data": models}
+
+
+def _anthropic_models() -> Json:
+    models = [
+        {
+            "type": "model",
+            "id": name,
+            "display_name": name.title(),
+            "created_at": "2025-10-09T08:53:20Z",
+            "lifecycle": "active",
+        }
+        for name in _MODELS
+    ]
+    return {"data": models, "has_more": False, "first_id": _MODELS[0], "last_id": _MODELS[-1]}

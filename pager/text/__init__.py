@@ -1,0 +1,1 @@
+"""The text of pages: outlines, excerpts and references to it."""

@@ -1,0 +1,1 @@
+"""Bytes and values: the wire formats, pure and without state."""

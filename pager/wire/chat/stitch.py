@@ -1,0 +1,356 @@
+"""One Chat Completions call as the client sees it, made of its legs.
+
+The bytes of the first leg go out as they came. Only chunks with a piece of a call wait, until it is known whether the
+client may see that call; chunks are changed only where a hidden call has to be cut out, or leaves a gap in the numbers
+of those after it. Once a leg hides a call, its end is kept back, too: another leg may follow, whose chunks then go on
+with the id of the first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from pager.errors import NotUnderstood
+from pager.wire.chat.answer import (
+    REASONING,
+    Said,
+    SaidCall,
+    choice_of,
+)
+from pager.wire.common import (
+    Json,
+    loads,
+    number,
+    openai_error,
+    record,
+    records,
+    tidy,
+)
+from pager.wire.sse import Decoder
+from pager.wire.stitching import Guard, Held, Leg
+
+_ROLE = frozenset({"role"})
+_END = b"\n\n"
+
+
+class _Event:
+    """A chunk on its way: the bytes that it came as, unless it was changed, and whose pieces of calls it brings."""
+
+    __slots__ = ("changed", "choice", "chunk", "delta", "owners", "raw")
+
+    def __init__(self, raw: bytes, chunk: Json, owners: Sequence[SaidCall] = (), *, changed: bool = False) -> None:
+        self.raw, self.chunk, self.owners, self.changed = raw, chunk, owners, changed
+        self.choice = choice_of(chunk)
+        self.delta = record(self.choice.get("delta"))
+
+    def waits(self) -> bool:
+        """Whether it brings a piece of a call of which it is not known yet whether the client may see it."""
+        return any(call.hidden is None for call in self.owners)
+
+    def says_nothing(self) -> bool:
+        """Whether there is a delta without anything but a role in it, and no end."""
+        return bool(self.choice) and not tidy(self.delta, _ROLE) and not self.choice.get("finish_reason")
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What the client has seen of the legs before: texts, calls, and the tokens of both."""
+
+    frame: Json
+    text: str = ""
+    reasoning: str = ""
+    details: list[Json] = field(default_factory=list)
+    calls: int = 0
+    tokens: int = 0
+
+    def add(self, said: Said) -> None:
+        """Add a leg that is over."""
+        self.text += said.text
+        self.reasoning += said.reasoning
+        self.details += said.details
+        self.calls += len(said.shown)
+        self.tokens += said.visible_tokens()
+
+    def usage(self, usage: Json) -> Json:
+        """A leg's usage, with the tokens of the answer that the client saw before."""
+        said = number(usage.get("completion_tokens")) + self.tokens
+        return {**usage, "completion_tokens": said, "total_tokens": number(usage.get("prompt_tokens")) + said}
+
+    @property
+    def anything(self) -> bool:
+        """Whether the client has seen anything that the model said."""
+        return bool(self.text or self.reasoning or self.calls)
+
+
+class Splice:
+    """The state machine for one call."""
+
+    def __init__(self, tool: str, guard: Guard) -> None:
+        self._tool, self._guard = tool, guard
+        self._earlier: _Shown | None = None
+        self._role_shown = False
+        self._late = b""
+        self._begin(0)
+
+    def _begin(self, shown_before: int) -> None:
+        self._said = Said(self._tool, self._guard, shown_before)
+        self._decoder = Decoder()
+        self._unread: list[bytes] = []
+        self._waiting: list[_Event] = []
+        self._kept: list[_Event] = []
+        self._closed = False
+        self._body: bytes | None = None
+        self._shows = False
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take the next bytes of a streamed leg; what may go to the client now."""
+        out, self._late = [self._late], b""
+        out += [self._next(event.data, event.raw) for event in self._decoder.feed(chunk)]
+        return b"".join(out)
+
+    def take(self, body: bytes) -> None:
+        """Take a leg that came in one piece; raises NotUnderstood."""
+        answer = record(loads(body))
+        if "choices" not in answer and "error" not in answer:
+            raise NotUnderstood("the answer is no chat completion: it has no 'choices'")
+        self._body = body
+        self._said.add(answer, whole=True)
+        self._said.end()
+
+    def held(self) -> Held:
+        """What the leg holds back, now that it has come to its end."""
+        self._close()
+        return self._said.held(shown_before=self._earlier is not None and self._earlier.anything)
+
+    def leg(self, answers: Sequence[str]) -> Leg:
+        """The leg as it stands in the prompt from now on."""
+        self._close()
+        return self._said.leg(answers)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the client has been shown nothing yet of the leg that is under way."""
+        return not (self._shows or self._unread)
+
+    def retract(self) -> None:
+        """Forget the leg that is under way, of which the client was shown nothing."""
+        self._late = b""
+        self._begin(self._earlier.calls if self._earlier is not None else 0)
+
+    def go_on(self) -> None:
+        """Another leg follows: forget how this one ended."""
+        self._close()
+        if self._earlier is None:
+            self._earlier = _Shown(self._said.frame)
+        self._earlier.add(self._said)
+        self._begin(self._earlier.calls)
+
+    def finish(self) -> bytes:
+        """The end of the client's stream, or the whole body where legs came in one piece."""
+        if self._body is not None:
+            return self._whole(self._body)
+        self._close()
+        out, self._late = [self._late, *map(self._end, self._kept)], b""
+        self._kept = []
+        return b"".join(out)
+
+    def fail(self, status: int, message: str) -> bytes:
+        """An error in place of a chunk."""
+        late, self._late = self._late, b""
+        return late + b"data: %b%b" % (openai_error(status, message), _END)
+
+    def _next(self, data: bytes, raw: bytes) -> bytes:
+        """What goes out when this event has come in."""
+        if not data:
+            return raw
+        if self._earlier is None and not self._said.calls and b"tool_calls" not in data:
+            # Nearly all chunks are such: they are passed on unread, and read only if a call is hidden after them.
+            self._unread.append(data)
+            return raw
+        self._catch_up()
+        if data.strip() == b"[DONE]":
+            self._said.end()
+            return self._released() + self._passed(_Event(raw, {}))
+        chunk = loads(data)
+        if isinstance(chunk, dict):
+            return self._taken(raw, chunk)
+        return b"" if self._said.withholds or self._tool.encode() in data else raw
+
+    def _catch_up(self) -> None:
+        """Read what was passed on unread."""
+        for data in self._unread:
+            self._said.take(data)
+        if self._unread:
+            self._role_shown = bool(self._said.role)
+            self._unread = []
+
+    def _taken(self, raw: bytes, chunk: Json) -> bytes:
+        event = _Event(raw, chunk, self._said.add(chunk))
+        if not event.owners:
+            return self._released() + self._passed(event)
+        out = b""
+        if len(event.delta) > 1 and event.waits() and tidy(event.delta, {"role", "tool_calls"}):
+            rest, event = _parted(event)  # what is said beside a call does not wait for it
+            out = self._passed(rest)
+        self._waiting.append(event)
+        return out + self._released()
+
+    def _released(self) -> bytes:
+        """What has waited, up to the first chunk with a piece of a call that is still undecided."""
+        ready = next((at for at, event in enumerate(self._waiting) if event.waits()), len(self._waiting))
+        if not ready:
+            return b""
+        events, self._waiting = self._waiting[:ready], self._waiting[ready:]
+        return b"".join(map(self._passed, map(_shorn, events)))
+
+    def _passed(self, event: _Event) -> bytes:
+        """What goes out of an event all of whose calls are decided; an end is kept where a call is hidden."""
+        if not self._said.hidden or not self._is_end(event):
+            return self._sent(event)
+        if not tidy(event.delta, _ROLE):
+            self._kept.append(event)
+            return b""
+        said, end = _without_end(event)
+        self._kept.append(end)
+        return self._sent(said)
+
+    def _is_end(self, event: _Event) -> bool:
+        """Whether it brings the finish reason, or what comes after the choices: usage and [DONE]."""
+        choice, over = event.choice, bool(self._said.finish)
+        return bool(choice.get("finish_reason")) or (
+            not event.owners and not event.chunk.get("error") and (over or not choice)
+        )
+
+    def _sent(self, event: _Event) -> bytes:
+        """The bytes for the client: those that came, or the chunk as it has become."""
+        self._shows = self._shows or bool(tidy(event.delta, _ROLE))
+        rewritten = event.changed or self._earlier is not None
+        if not event.chunk or not rewritten:
+            self._role_shown = self._role_shown or bool(event.delta.get("role"))
+            return event.raw
+        lessened = bool(event.changed)
+        if self._role_shown:
+            lessened = bool(event.delta.pop("role", None)) or lessened
+        if lessened and not event.delta.get("role") and event.says_nothing():
+            return b""
+        self._role_shown = self._role_shown or bool(event.delta.get("role"))
+        return _written(self._framed(event.chunk))
+
+    def _framed(self, chunk: Json) -> Json:
+        """The chunk as one of the first leg's stream."""
+        if self._earlier is None:
+            return chunk
+        same = {key: value for key, value in self._earlier.frame.items() if key in chunk}
+        usage = record(chunk.get("usage"))
+        return {**chunk, **same, **({"usage": self._earlier.usage(usage)} if usage else {})}
+
+    def _close(self) -> None:
+        """Take the end of the leg's stream, with the bytes after its last event."""
+        if self._closed or self._body is not None:
+            return
+        self._closed = True
+        rest = self._decoder.rest()
+        data = b"".join(event.data for event in self._decoder.feed(_END)[:1])
+        is_whole = data.strip() == b"[DONE]" or isinstance(loads(data), dict)
+        out = self._next(data, rest) if is_whole else b""
+        self._catch_up()
+        self._said.settle(over=True)
+        waited = self._released()
+        self._late = (_ended(out) if waited else out) + waited
+        if self._said.hidden:
+            self._late = _ended(self._late)  # something may follow
+        # Half an event means nothing to a client, but it may show the beginning of a hidden call.
+        if not (is_whole or self._said.withholds or b"tool_calls" in rest):
+            self._late += rest
+
+    def _end(self, event: _Event) -> bytes:
+        """A kept end: a leg that shows no call does not end because of one."""
+        finish = _finish(event.choice.get("finish_reason"), self._said)
+        if finish != event.choice.get("finish_reason"):
+            event.choice["finish_reason"], event.changed = finish, True
+        return self._sent(event)
+
+    def _whole(self, body: bytes) -> bytes:
+        """The answer in one piece: the last leg's, with all that the client is shown."""
+        said, answer = self._said, record(loads(body))
+        choice = choice_of(answer)
+        if not choice or (self._earlier is None and not said.hidden):
+            return body
+        choice["message"] = _message(record(choice.get("message")), said, self._earlier or _Shown({}))
+        choice["finish_reason"] = _finish(choice.get("finish_reason"), said)
+        return orjson.dumps(self._framed(answer))
+
+
+def _finish(reason: Any, said: Said) -> Any:  # noqa: ANN401 - whatever the provider said
+    return "stop" if reason == "tool_calls" and said.hidden and not said.shown else reason
+
+
+def _shorn(event: _Event) -> _Event:
+    """The event without the pieces of hidden calls, the others numbered as the client sees them."""
+    kept = []
+    for piece, call in zip(records(event.delta.get("tool_calls")), event.owners, strict=True):
+        if call.hidden:
+            continue
+        if call.number != call.place:
+            piece["index"], event.changed = call.number, True
+        kept.append(piece)
+    if len(kept) < len(event.owners):
+        event.changed = True
+    if event.changed:
+        event.delta["tool_calls"] = kept
+        if not kept:
+            del event.delta["tool_calls"]
+    return event
+
+
+def _parted(event: _Event) -> tuple[_Event, _Event]:
+    """The event in two: what is said beside the calls, and the calls."""
+    rest = {key: value for key, value in event.delta.items() if key != "tool_calls"}
+    calls = {"tool_calls": event.delta["tool_calls"]}
+    return (
+        _Event(event.raw, _with(event.chunk, delta=rest), changed=True),
+        _Event(event.raw, _unmetered(_with(event.chunk, delta=calls)), event.owners, changed=True),
+    )
+
+
+def _without_end(event: _Event) -> tuple[_Event, _Event]:
+    """The event in two: what is said, and the end."""
+    said = _unmetered(_with(event.chunk, finish_reason=None))
+    end = _with(event.chunk, delta={})
+    return _Event(event.raw, said, event.owners, changed=True), _Event(event.raw, end, changed=True)
+
+
+def _with(chunk: Json, **fields: object) -> Json:
+    return {**chunk, "choices": [{**choice_of(chunk), **fields}]}
+
+
+def _unmetered(chunk: Json) -> Json:
+    return {**chunk, "usage": None} if chunk.get("usage") else chunk
+
+
+def _message(message: Json, said: Said, earlier: _Shown) -> Json:
+    """The last leg's message with the texts of all legs, and without the hidden calls."""
+    told = {**message, "content": earlier.text + said.text or None}
+    if earlier.reasoning:
+        key = next((key for key in REASONING if key in message), said.reasoning_key)
+        told[key] = earlier.reasoning + said.reasoning
+    if earlier.details:
+        told["reasoning_details"] = earlier.details + said.details
+    calls = zip(records(message.get("tool_calls")), said.calls, strict=True)
+    shown = [call for call, owner in calls if not owner.hidden]
+    if shown:
+        told["tool_calls"] = shown
+    elif said.hidden:
+        del told["tool_calls"]
+    return told
+
+
+def _ended(events: bytes) -> bytes:
+    """The events with an end to the last of them."""
+    return events.removesuffix(_END) + _END if events else b""
+
+
+def _written(chunk: Json) -> bytes:
+    return b"data: %b%b" % (orjson.dumps(chunk), _END)

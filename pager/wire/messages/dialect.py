@@ -1,0 +1,338 @@
+"""Anthropic Messages: content blocks in both directions, the system prompt apart."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from pager.errors import NotUnderstood
+from pager.pricing.mark_cache import FIVE_MINUTES, HOUR, marks_in
+from pager.tools.decide import Toolset
+from pager.tools.definitions import Listed
+from pager.values import (
+    Answer,
+    Block,
+    Kind,
+    Message,
+    Request,
+    Span,
+    ToolUse,
+    Usage,
+)
+from pager.wire.common import (
+    Envelope,
+    Json,
+    Reader,
+    dumps,
+    error_body,
+    error_text,
+    exactly,
+    loads,
+    member_edit,
+    message,
+    number,
+    part_block,
+    parts,
+    record,
+    records,
+    result_blocks,
+    string,
+    tidy,
+)
+from pager.wire.dialect import AnswerReader
+from pager.wire.messages.marks import carrier, mark, mark_head
+from pager.wire.messages.restore import appended, expand
+from pager.wire.messages.stitch import MessagesSplice
+from pager.wire.page_spans import (
+    Site,
+    reachable,
+    result_site,
+    value_sites,
+)
+from pager.wire.parse_cache import Prefixes
+from pager.wire.stitching import (
+    Carrier,
+    Expansion,
+    Guard,
+    Leg,
+    Splice,
+)
+from pager.wire.tool_lists import MESSAGES, offers
+
+_USER_SESSION = re.compile(r"_session_([0-9A-Za-z-]+)$")
+_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+_DETAILS = {
+    "output_tokens_details": ("thinking_tokens",),
+    "cache_creation": ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"),
+}
+_ERROR_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+class Dialect:
+    """The Messages wire format."""
+
+    name = "messages"
+    path = "/messages"
+    chains = True
+    heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
+    ends_on_error = True
+
+    def __init__(self) -> None:
+        self._prefixes = Prefixes("messages")
+
+    def parse(self, body: bytes) -> Request:
+        """Find the parts of a request body; raises NotUnderstood."""
+        envelope = Envelope.of(body, self._prefixes)
+        return envelope.request(
+            self.name,
+            envelope.elements(),
+            has_tools=envelope.holds("tools"),
+            system=envelope.system("system"),
+            hints=_session_hints(envelope),
+            server_state="thread" if envelope.holds("thread") else "",
+            follows=string(record(envelope.get("thread")).get("previous_message_id")),
+            head_marks=_marks_in(envelope, "tools") + _marks_in(envelope, "system"),
+            auto_mark=_auto_mark(envelope),
+        )
+
+    def decode(self, raw: bytes | memoryview) -> Message:
+        """Read one message."""
+        return message(raw, _read)
+
+    def sites(self, raw: bytes) -> list[Site]:
+        """The places of tool results and of calls' arguments."""
+        content = exactly(raw).get("content")
+        found: list[Site] = []
+        for index, part in enumerate(content if isinstance(content, list) else ()):
+            fields, path = record(part), ("content", index)
+            if fields.get("type") == "tool_result":
+                call_id, failed = string(fields.get("tool_use_id")), fields.get("is_error") is True
+                found += result_site(fields.get("content"), (*path, "content"), call_id, is_error=failed)
+            elif fields.get("type") == "tool_use":
+                values, call_id = record(fields.get("input")), string(fields.get("id"))
+                found += value_sites(values, call_id, string(fields.get("name")), (*path, "input"))
+        return reachable(raw, found)
+
+    def carrier(self, request: Request) -> Carrier | str:
+        """Where a tool of ours can be added to this request, or why it can't be."""
+        return carrier(request)
+
+    def mark(self, raw: bytes, lifetime: float = FIVE_MINUTES) -> bytes | None:
+        """The message with a mark that tells the provider to cache the prompt up to here."""
+        return mark(raw, lifetime)
+
+    def mark_head(self, request: Request) -> tuple[Span, bytes] | None:
+        """The edit of the body that marks the end of the system prompt or the tools."""
+        return mark_head(request)
+
+    def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
+        """The edit of the body by which the model may call no tool."""
+        return member_edit(request, "tool_choice", b'{"type":"none"}')
+
+    def offers(self, request: Request) -> Listed | None:
+        """The tools that the request offers; None where there are none that could be sent shorter."""
+        return offers(request, MESSAGES)
+
+    def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:  # noqa: ARG002 - none is repeated
+        """The state machine for one call to which the tool with this name was added."""
+        return MessagesSplice(tool, guard, self.error)
+
+    def appended(self, leg: Leg) -> list[bytes]:
+        """What the leg said, and our answers, as two messages."""
+        return appended(leg)
+
+    def expand(self, items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
+        """What the client sent after a call, with the call's hidden legs put back."""
+        return expand(items, legs, sure=sure)
+
+    def read(self, body: bytes) -> Answer:
+        """Read a whole, unstreamed answer; raises NotUnderstood."""
+        answer = record(loads(body))
+        if "content" not in answer and "error" not in answer:
+            raise NotUnderstood("the answer is no message: it has no 'content'")
+        draft = _Draft()
+        draft.whole(answer)
+        return replace(draft.answer(), complete=not draft.error)
+
+    def reader(self) -> AnswerReader:
+        """A reader for one streamed answer."""
+        return Reader(_Draft())
+
+    def error(self, status: int, message: str) -> bytes:
+        """An error body as Anthropic would send it."""
+        kind = _ERROR_TYPES.get(status) or ("invalid_request_error" if status < 500 else "api_error")
+        return orjson.dumps({"type": "error", "error": error_body(message, type=kind)})
+
+
+def _marks_in(envelope: Envelope, name: str) -> tuple[float, ...]:
+    """The lifetimes that the cache marks in a member ask for; none where it is not there."""
+    span = envelope.members.get(name)
+    return () if span is None else marks_in(envelope.body, span.start, span.end)
+
+
+def _auto_mark(envelope: Envelope) -> float:
+    """The lifetime that the client asks for with a mark of the whole request, which ends at its last block; else 0."""
+    mark = record(envelope.get("cache_control"))
+    return 0.0 if not mark else HOUR if mark.get("ttl") == "1h" else FIVE_MINUTES
+
+
+def _session_hints(envelope: Envelope) -> tuple[tuple[str, str], ...]:
+    """Claude Code writes its session into the user's id: at its end, or the whole id is an object."""
+    found = []
+    for source, value in envelope.hints("metadata.user_id", "metadata.session_id"):
+        session = _session_of(value) if source == "metadata.user_id" else value
+        if session:
+            found.append((source, session))
+    return tuple(found)
+
+
+def _session_of(user: str) -> str:
+    tail = _USER_SESSION.search(user)
+    return tail[1] if tail else string(record(loads(user.encode())).get("session_id"))
+
+
+def _read(item: Json) -> tuple[str, Json, tuple[Block, ...]]:
+    role, content = string(item.get("role")), item.get("content")
+    normal = tidy({**tidy(item), "content": [_normal(part) for part in parts(content)]})
+    listed = content if isinstance(content, list) else parts(content)
+    return role, normal, tuple(block for part in listed for block in _blocks(part))
+
+
+def _normal(part: Any) -> Any:  # noqa: ANN401
+    if not isinstance(part, dict) or part.get("type") != "tool_result":
+        return part
+    kept = {key: value for key, value in part.items() if key != "is_error" or value}
+    return tidy({**kept, "content": parts(part.get("content"))})
+
+
+def _blocks(part: object) -> Iterator[Block]:
+    fields = record(part)
+    kind = fields.get("type")
+    if kind == "tool_use":
+        yield Block(Kind.CALL, dumps(fields.get("input")), string(fields.get("id")), string(fields.get("name")))
+    elif kind == "tool_result":
+        call_id, failed = string(fields.get("tool_use_id")), fields.get("is_error") is True
+        yield from result_blocks(fields.get("content"), lambda text: Block(Kind.RESULT, text, call_id, is_error=failed))
+    elif kind in ("thinking", "redacted_thinking"):
+        yield Block(Kind.REASONING, string(fields.get("thinking")))
+    else:
+        yield part_block(part)
+
+
+@dataclass(slots=True)
+class _Piece:
+    """One content block in the making; ``said`` is its text or its arguments."""
+
+    kind: str
+    call_id: str
+    name: str
+    said: list[str] = field(default_factory=list)
+    given: str = "{}"
+
+    @property
+    def arguments(self) -> str:
+        """The arguments that were streamed, else those that the block began with."""
+        return "".join(self.said) or self.given
+
+
+class _Draft:
+    """An answer in the making."""
+
+    __slots__ = ("_counts", "_done", "_finish", "_id", "_model", "_pieces", "error")
+
+    def __init__(self) -> None:
+        self.error = ""
+        self._id = self._model = self._finish = ""
+        self._done = False
+        self._pieces: dict[int, _Piece] = {}
+        self._counts: dict[str, int] = {}
+
+    def take_all(self, lines: Sequence[bytes]) -> None:
+        """Take many events at once."""
+        for line in lines:
+            self.take("", line)
+
+    def take(self, name: str, data: bytes) -> None:
+        """Take one event of the stream."""
+        if name == "ping":
+            return
+        event = record(loads(data))
+        kind = string(event.get("type")) or name
+        if kind == "content_block_delta":
+            self._delta(number(event.get("index")), record(event.get("delta")))
+        elif kind == "content_block_start":
+            self._start(number(event.get("index")), record(event.get("content_block")))
+        elif kind == "message_start":
+            self.whole(record(event.get("message")))
+        elif kind == "message_delta":
+            self._finish = string(record(event.get("delta")).get("stop_reason")) or self._finish
+            self._count(record(event.get("usage")))
+        elif kind == "message_stop":
+            self._done = True
+        elif kind == "error":
+            self.error = error_text(event.get("error")) or "error"
+
+    def whole(self, answer: Json) -> None:
+        """Take what a message says, whole or just begun."""
+        self._id, self._model = string(answer.get("id")), string(answer.get("model"))
+        self._finish = string(answer.get("stop_reason"))
+        self.error = error_text(answer.get("error"))
+        self._count(record(answer.get("usage")))
+        for index, block in enumerate(records(answer.get("content"))):
+            self._start(index, block)
+
+    def _start(self, index: int, block: Json) -> None:
+        piece = _Piece(string(block.get("type")), string(block.get("id")), string(block.get("name")))
+        if piece.kind == "text":
+            piece.said.append(string(block.get("text")))
+        elif block.get("input"):
+            piece.given = dumps(block["input"])
+        self._pieces[index] = piece
+
+    def _delta(self, index: int, delta: Json) -> None:
+        piece = self._pieces.get(index)
+        kind = delta.get("type")
+        if piece is not None and kind in ("text_delta", "input_json_delta"):
+            piece.said.append(string(delta.get("text" if kind == "text_delta" else "partial_json")))
+
+    def _count(self, usage: Json) -> None:
+        """Later counts correct earlier ones, field by field."""
+        self._counts.update((name, usage[name]) for name in _COUNTS if type(usage.get(name)) is int)
+        for details, names in _DETAILS.items():
+            told = record(usage.get(details))
+            self._counts.update((name, told[name]) for name in names if type(told.get(name)) is int)
+
+    def answer(self) -> Answer:
+        """The answer as far as it has come."""
+        pieces = [piece for _, piece in sorted(self._pieces.items())]
+        calls = [piece for piece in pieces if piece.kind == "tool_use"]
+        return Answer(
+            id=self._id,
+            model=self._model,
+            finish=self._finish,
+            text="".join(said for piece in pieces if piece.kind == "text" for said in piece.said),
+            calls=tuple(ToolUse(index, call.call_id, call.name, call.arguments) for index, call in enumerate(calls)),
+            usage=self._usage(),
+            complete=self._done,
+            error=self.error,
+        )
+
+    def _usage(self) -> Usage | None:
+        """Anthropic counts the cached and the written part of the prompt apart from the rest."""
+        if not self._counts:
+            return None
+        fresh, cached, written, output = (self._counts.get(name, 0) for name in _COUNTS)
+        thought, short, long = (self._counts.get(name, 0) for names in _DETAILS.values() for name in names)
+        told = "cache_read_input_tokens" in self._counts
+        return Usage(fresh + cached + written, cached, written, output, thought, told, short, long)

@@ -1,0 +1,142 @@
+"""Finds where an Anthropic Messages request can take one more tool, or a mark that ends what the provider caches.
+
+Nothing is written anew: a tool or a mark goes between the client's own bytes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from pager.errors import NotUnderstood
+from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
+from pager.values import Request, Span
+from pager.wire.common import (
+    Json,
+    is_empty,
+    loads,
+    record,
+    string,
+)
+from pager.wire.json_spans import elements, members
+from pager.wire.page_spans import spliced
+from pager.wire.stitching import Carrier
+
+_MARK, _LONG_MARK = b'{"type":"ephemeral"}', b'{"type":"ephemeral","ttl":"1h"}'
+# The provider refuses a mark on thinking, and one on a type that is not known is not ours to set.
+_MARKABLE = frozenset(
+    {
+        "text", "image", "document", "search_result", "tool_use", "tool_result", "server_tool_use", "mcp_tool_use",
+        "mcp_tool_result", "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result",
+        "bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "tool_search_tool_result",
+        "container_upload",
+    }
+)  # fmt: skip
+
+
+def carrier(request: Request) -> Carrier | str:
+    """Where a tool of ours can be added to the request's tools, or why it can't be."""
+    if request.server_state:
+        return f"the provider holds part of the prompt ({request.server_state})"
+    span = request.members.get("tools")
+    if span is None or is_empty(request.body, span):
+        return "the request offers no tools"
+    forced = _forced(request)
+    if forced:
+        return f"tool_choice is {forced}"
+    place = _place(request.body[span.start : span.end])
+    return place if isinstance(place, str) else replace(place, at=span.start + place.at)
+
+
+def mark(raw: bytes, lifetime: float = FIVE_MINUTES) -> bytes | None:
+    """The message with a mark on its last block that may carry one; None if there is none."""
+    written = _LONG_MARK if lifetime >= HOUR else _MARK
+    try:
+        span = members(raw).get("content")
+        edit = None if span is None else _content_edit(raw, span, written)
+    except NotUnderstood:
+        return None
+    return None if edit is None else spliced(raw, [edit])
+
+
+def mark_head(request: Request) -> tuple[Span, bytes] | None:
+    """The edit of the body that marks the end of the system prompt, or of the tools where there is none."""
+    system, tools = request.members.get("system"), request.members.get("tools")
+    try:
+        edit = None if system is None else _content_edit(request.body, system)
+        return edit or (None if tools is None else _tools_edit(request.body, tools))
+    except NotUnderstood:
+        return None
+
+
+def _forced(request: Request) -> str:
+    """What the client wants other than to let the model choose; empty if it does not."""
+    span = request.members.get("tool_choice")
+    if span is None or is_empty(request.body, span):
+        return ""
+    kind = string(record(loads(request.body[span.start : span.end])).get("type"))
+    return "" if kind == "auto" else kind or "not understood"
+
+
+@lru_cache(32)
+def _place(tools: bytes) -> Carrier | str:
+    """The place in the tools' own bytes; remembered, for they come with every call of a session and can be large."""
+    try:
+        listed = list(_listed(tools, Span(0, len(tools))))
+    except NotUnderstood:
+        return "the tools can't be read"
+    if not any(_is_custom(entry) for _, entry in listed):
+        return "no tool is of the client's own making"
+    names = frozenset(name for _, entry in listed if (name := string(entry.get("name"))))
+    for span, entry in listed:
+        if entry.get("cache_control") or entry.get("defer_loading"):
+            return Carrier(span.start, b"", b",", names)
+    return Carrier(listed[-1][0].end, b",", b"", names)
+
+
+def _is_custom(entry: Json) -> bool:
+    """Whether it is a tool that the client defines itself."""
+    return bool(entry) and entry.get("type") in (None, "custom")
+
+
+def _listed(body: bytes, span: Span) -> Iterator[tuple[Span, Json]]:
+    """The elements of an array as objects, with their places; raises NotUnderstood."""
+    found = elements(body, span)
+    for start, item in zip(found.starts, found.items, strict=True):
+        yield Span(start, start + len(item)), record(loads(item))
+
+
+def _content_edit(body: bytes, span: Span, mark: bytes = _MARK) -> tuple[Span, bytes] | None:
+    """The edit that marks a string or a list of blocks."""
+    if body[span.start : span.start + 1] == b'"':
+        written = body[span.start : span.end]
+        is_blank = not string(loads(written)).strip()
+        return None if is_blank else (span, b'[{"type":"text","text":%b,"cache_control":%b}]' % (written, mark))
+    if is_empty(body, span):
+        return None
+    markable = [place for place, block in _listed(body, span) if _may_carry(block)]
+    return _edit(body, markable[-1], mark) if markable else None
+
+
+def _tools_edit(body: bytes, span: Span) -> tuple[Span, bytes] | None:
+    """The edit that marks the last tool which is part of the prompt from its beginning."""
+    if is_empty(body, span):
+        return None
+    markable = [place for place, entry in _listed(body, span) if entry and not entry.get("defer_loading")]
+    return _edit(body, markable[-1]) if markable else None
+
+
+def _may_carry(block: Json) -> bool:
+    kind = string(block.get("type"))
+    return kind in _MARKABLE and (kind != "text" or bool(string(block.get("text")).strip()))
+
+
+def _edit(body: bytes, place: Span, mark: bytes = _MARK) -> tuple[Span, bytes]:
+    """The edit that marks the object at this place; one that is marked stays as it is."""
+    spans = members(body[place.start : place.end])
+    old = spans.get("cache_control")
+    if old is None:
+        end = place.start + list(spans.values())[-1].end
+        return Span(end, end), b',"cache_control":' + mark
+    at = Span(place.start + old.start, place.start + old.end)
+    given = body[at.start : at.end]
+    return at, mark if given == b"null" else given

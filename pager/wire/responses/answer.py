@@ -1,0 +1,247 @@
+"""What one leg of a Responses call has said, as far as it has come, and which of it the client is shown.
+
+An output item is named before its content comes. A call of the tool that was added is hidden from its first event on; a
+call that is watched has to wait until it is finished, because only its whole arguments tell whether it is held back;
+all else is shown.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeVar
+
+import msgspec
+import orjson
+
+from pager.wire.common import (
+    Json,
+    loads,
+    number,
+    record,
+    string,
+    written,
+)
+from pager.wire.json_spans import without_surrogates
+from pager.wire.stitching import Guard, HeldCall, Part
+
+_T = TypeVar("_T")
+_PartKind = Literal["text", "reasoning", "call", "other"]
+
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_NOTHING: Final = msgspec.Raw(b"")
+ENDINGS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled", "error"})
+_ITEM_EVENTS = frozenset({"response.output_item.added", "response.output_item.done"})
+_CALL_EVENTS = ("response.function_call_arguments.", "response.custom_tool_call_input.")
+_ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
+_PART_KINDS: dict[str, _PartKind] = {
+    "message": "text",
+    "reasoning": "reasoning",
+    "function_call": "call",
+    "custom_tool_call": "call",
+}
+# What the client has to answer before the model can go on.
+_FOR_CLIENT = frozenset(
+    {*_ARGUMENTS, "apply_patch_call", "computer_call", "local_shell_call", "mcp_approval_request", "shell_call"}
+)
+
+
+class Event(msgspec.Struct):
+    """The little of an event that is read of each one."""
+
+    type: str = ""
+    sequence_number: int | None = None
+    output_index: int | None = None
+    item_id: str | None = None
+    delta: msgspec.Raw = _NOTHING
+    item: msgspec.Raw = _NOTHING
+    response: msgspec.Raw = _NOTHING
+
+
+class Response(msgspec.Struct):
+    """The parts of a response object that are looked at, or exchanged."""
+
+    id: msgspec.Raw = _NOTHING
+    created_at: msgspec.Raw = _NOTHING
+    output: msgspec.Raw = _NOTHING
+    usage: msgspec.Raw = _NOTHING
+    tools: msgspec.Raw = _NOTHING
+    store: msgspec.Raw = _NOTHING
+
+    @property
+    def items(self) -> list[msgspec.Raw]:
+        """The output items."""
+        return read(_ITEMS, self.output) or []
+
+
+EVENTS = msgspec.json.Decoder(Event)
+RESPONSES = msgspec.json.Decoder(Response)
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+@dataclass(slots=True)
+class Output:
+    """One output item of a leg; ``shown`` is None until its fate is known, ``raw`` is empty until it is finished.
+
+    ``place`` is its index for the client. ``heard`` are the pieces of a call's arguments that came so far.
+    """
+
+    item: Json = field(default_factory=dict)
+    shown: bool | None = None
+    raw: bytes = b""
+    place: int | None = None
+    heard: list[bytes] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """The item's type."""
+        return string(self.item.get("type"))
+
+    @property
+    def call(self) -> HeldCall:
+        """The item as a call."""
+        arguments = written(self.item.get(_ARGUMENTS.get(self.kind, "arguments")))
+        return HeldCall(string(self.item.get("call_id")), string(self.item.get("name")), arguments)
+
+    @property
+    def awaits_client(self) -> bool:
+        """Whether the client has to answer it: a call of its tools, or a search that it is to run."""
+        if self.kind == "tool_search_call":
+            return self.item.get("execution") == "client"
+        return self.kind in _FOR_CLIENT
+
+    def answered(self, answer: str) -> msgspec.Raw:
+        """The item that answers this call."""
+        kind = f"{self.kind}_output"
+        return msgspec.Raw(orjson.dumps({"type": kind, "call_id": self.call.call_id, "output": answer}))
+
+
+class LegSoFar:
+    """What one leg said, as far as it has come; ``end`` is how it ended, or empty."""
+
+    def __init__(self, tool: str, guard: Guard) -> None:
+        self._tool = tool
+        self._guard = guard
+        self._outputs: dict[int, Output] = {}
+        self._indices: dict[str, int] = {}
+        self.end = ""
+        self.response = Response()
+
+    def note(self, kind: str, event: Event) -> None:
+        """Learn from one event of the stream."""
+        if event.response:
+            self.response = read(RESPONSES, event.response) or self.response
+        if event.output_index is not None:
+            self._note_output(event.output_index, kind, event)
+        if kind in ENDINGS:
+            self._close(kind.removeprefix("response."))
+
+    def _note_output(self, index: int, kind: str, event: Event) -> None:
+        output = self._outputs.get(index)
+        if output is None:
+            # A call that was not named yet can't be shown.
+            output = Output(shown=None if kind in _ITEM_EVENTS or kind.startswith(_CALL_EVENTS) else True)
+            self._outputs[index] = output
+        if kind in _ITEM_EVENTS:
+            self._meet(index, bytes(event.item), done=kind.endswith("done"))
+        elif event.delta and not output.shown:
+            output.heard.append(bytes(event.delta))
+
+    def _meet(self, index: int, raw: bytes, *, done: bool) -> None:
+        """Take an item as it begins, or as it is finished."""
+        output = self._outputs.setdefault(index, Output())
+        output.item = record(loads(raw))
+        self._indices[string(output.item.get("id"))] = index
+        if done:
+            output.raw = raw
+        if output.shown is None:
+            output.shown = self._fate(output, done=done)
+
+    def _fate(self, output: Output, *, done: bool) -> bool | None:
+        if output.kind not in _ARGUMENTS:
+            return True
+        call = output.call
+        if call.name == self._tool:
+            return False
+        if not self._guard.watches(call.name):
+            return True
+        return not self._guard.holds(call.name, call.arguments) if done else None
+
+    def take(self, response: Response, status: str) -> None:
+        """Take the whole leg in one piece."""
+        self.response, self.end = response, status
+        for index, raw in enumerate(response.items):
+            self._meet(index, bytes(raw), done=True)
+
+    def _close(self, end: str) -> None:
+        """The leg is over: settle the fate of what it left unfinished, unless it failed, by what came of it."""
+        self.end = end
+        if end not in ("completed", "incomplete"):
+            return
+        for index, raw in enumerate(self.response.items):
+            if index not in self._outputs or not self._outputs[index].raw:
+                self._meet(index, bytes(raw), done=True)
+        for output in self._outputs.values():
+            if not output.raw and not output.shown:
+                self._break_off(output)
+
+    def _break_off(self, output: Output) -> None:
+        said = "".join(string(loads(piece)) for piece in output.heard)
+        if output.kind in _ARGUMENTS:
+            output.item = {**output.item, _ARGUMENTS[output.kind]: said}
+            output.raw = orjson.dumps(output.item)
+        output.shown = self._fate(output, done=True) and not self._guard.holds("", said)
+
+    def of(self, event: Event) -> Output | None:
+        """The output item that an event belongs to."""
+        index = event.output_index
+        if index is None and event.item_id:
+            index = self._indices.get(event.item_id)
+        return None if index is None else self._outputs.get(index)
+
+    @property
+    def outputs(self) -> list[Output]:
+        """The items in the order in which the model said them."""
+        return [output for _, output in sorted(self._outputs.items())]
+
+    @property
+    def hidden(self) -> list[Output]:
+        """The calls that the client is not shown."""
+        return [output for output in self.outputs if output.shown is False]
+
+    @property
+    def withholds(self) -> bool:
+        """Whether there is anything that the client has not been shown."""
+        return not all(output.shown for output in self._outputs.values())
+
+    @property
+    def shown(self) -> list[bytes]:
+        """The finished items that the client is shown."""
+        return [output.raw for output in self.outputs if output.shown and output.raw]
+
+    def visible_tokens(self) -> int:
+        """About how many of the output tokens the client has seen something of."""
+        if not self.shown:
+            return 0
+        calls = [output.call for output in self.hidden]
+        unseen = sum(len(call.name + call.arguments) // 4 + 8 for call in calls)
+        return max(0, number(record(loads(bytes(self.response.usage))).get("output_tokens")) - unseen)
+
+    def parts(self) -> Iterator[Part]:
+        """What was said, but for thoughts that neither the provider has kept nor the item itself holds."""
+        stored = self.response.store == msgspec.Raw(b"true")
+        for output in self.outputs:
+            lost = output.kind == "reasoning" and not output.item.get("encrypted_content") and not stored
+            if output.raw and not lost:
+                kind: _PartKind = _PART_KINDS.get(output.kind, "other")
+                yield Part(kind, msgspec.Raw(output.raw), hidden=not output.shown)
+
+
+def read(decoder: msgspec.json.Decoder[_T], raw: bytes | msgspec.Raw) -> _T | None:
+    """The value, or None if it can't be read; half an emoji is read as U+FFFD."""
+    try:
+        return decoder.decode(raw)
+    except _UNREADABLE:
+        pass
+    try:
+        return decoder.decode(without_surrogates(bytes(raw)))
+    except _UNREADABLE:
+        return None

@@ -1,0 +1,356 @@
+"""OpenAI Responses: a list of typed items in, a list of typed items out."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pager.errors import NotUnderstood
+from pager.tools.decide import Toolset
+from pager.tools.definitions import Listed
+from pager.values import (
+    Answer,
+    Block,
+    Kind,
+    Message,
+    Request,
+    Span,
+    ToolUse,
+    Usage,
+)
+from pager.wire.common import (
+    Envelope,
+    Json,
+    Reader,
+    arguments,
+    content_blocks,
+    dumps,
+    error_text,
+    exactly,
+    is_empty,
+    loads,
+    member_edit,
+    message,
+    number,
+    openai_error,
+    parts,
+    record,
+    records,
+    result_blocks,
+    string,
+    text_of,
+    tidy,
+    written,
+)
+from pager.wire.dialect import AnswerReader
+from pager.wire.json_spans import Elements
+from pager.wire.page_spans import (
+    Site,
+    argument_sites,
+    reachable,
+    result_site,
+)
+from pager.wire.parse_cache import Prefixes
+from pager.wire.responses.restore import (
+    appended,
+    carrier,
+    expand,
+    of_type,
+)
+from pager.wire.responses.stitch import Splice
+from pager.wire.stitching import (
+    Carrier,
+    Expansion,
+    Guard,
+    Leg,
+)
+from pager.wire.tool_lists import RESPONSES, offers
+
+# Item ids and states are the provider's, and some clients drop them; the passthrough is Codex talking to its backend.
+_DECORATION = frozenset({"cache_control", "id", "internal_chat_message_metadata_passthrough", "status"})
+_STATE = ("previous_response_id", "conversation")
+_SPEAKERS = {
+    "function_call": "assistant",
+    "custom_tool_call": "assistant",
+    "reasoning": "assistant",
+    "function_call_output": "tool",
+    "custom_tool_call_output": "tool",
+}
+_FINAL = frozenset({"completed", "incomplete", "failed", "cancelled"})
+_NO_ELEMENTS: Final = Elements((), (), None, ())
+
+
+class Dialect:
+    """The Responses wire format."""
+
+    name = "responses"
+    path = "/responses"
+    chains = True
+    heartbeat = b": keep-alive\n\n"
+    ends_on_error = True
+
+    def __init__(self) -> None:
+        self._prefixes = Prefixes("input")
+
+    def parse(self, body: bytes) -> Request:
+        """Find the parts of a request body; raises NotUnderstood."""
+        envelope = Envelope.of(body, self._prefixes)
+        at = envelope.members["input"].start
+        found = _NO_ELEMENTS if body[at : at + 1] == b'"' else envelope.elements()
+        return envelope.request(
+            self.name,
+            found,
+            has_tools=envelope.holds("tools") or _carries_tools(body, found),
+            system=envelope.system("instructions"),
+            hints=envelope.hints("metadata.session_id", "conversation", "conversation.id", "prompt_cache_key"),
+            server_state=_server_state(envelope, found),
+            follows=string(envelope.get("previous_response_id")),
+        )
+
+    def decode(self, raw: bytes | memoryview) -> Message:
+        """Read one item."""
+        return message(raw, _read)
+
+    def sites(self, raw: bytes) -> list[Site]:
+        """The place of a tool's result, or those of a call's arguments."""
+        item = exactly(raw)
+        kind, call_id = _kind(item), string(item.get("call_id"))
+        if kind in ("function_call_output", "custom_tool_call_output"):
+            return reachable(raw, result_site(item.get("output"), ("output",), call_id))
+        if kind != "function_call":
+            return []
+        text, name = string(item.get("arguments")), string(item.get("name"))
+        return reachable(raw, argument_sites(text, call_id, name, ("arguments",)))
+
+    def carrier(self, request: Request) -> Carrier | str:
+        """Where a tool of ours can be added to this request, or why it can't be."""
+        return carrier(request)
+
+    def mark(self, raw: bytes, lifetime: float = 0.0) -> None:  # noqa: ARG002 - OpenAI caches without being asked
+        """No item carries a mark."""
+        return
+
+    def mark_head(self, request: Request) -> None:  # noqa: ARG002
+        """Nothing before the items carries one either."""
+        return
+
+    def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
+        """The edit of the body by which the model may call no tool."""
+        return member_edit(request, "tool_choice", b'"none"')
+
+    def offers(self, request: Request) -> Listed | None:
+        """The tools that the request offers; None where there are none that could be sent shorter."""
+        return offers(request, RESPONSES)
+
+    def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:
+        """The state machine for one call to which the tool with this name was added."""
+        return Splice(tool, guard, tools)
+
+    def appended(self, leg: Leg) -> list[bytes]:
+        """The items that a leg which is not mixed adds to the end of the prompt."""
+        return appended(leg)
+
+    def expand(self, items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
+        """What the client sent after a call, with the call's hidden legs put back; None if their place is gone."""
+        return expand(items, legs, sure=sure)
+
+    def read(self, body: bytes) -> Answer:
+        """Read a whole, unstreamed answer; raises NotUnderstood."""
+        answer = record(loads(body))
+        if "output" not in answer and "error" not in answer:
+            raise NotUnderstood("the answer is no response: it has no 'output'")
+        draft = _Draft()
+        draft.response(answer)
+        return draft.answer()
+
+    def reader(self) -> AnswerReader:
+        """A reader for one streamed answer."""
+        return Reader(_Draft())
+
+    def error(self, status: int, message: str) -> bytes:
+        """An error body as OpenAI would send it."""
+        return openai_error(status, message)
+
+
+def _carries_tools(body: bytes, found: Elements) -> bool:
+    """Whether an item brings tools: Codex puts them there for newer models."""
+    carried = (memoryview(item.tools) for _, item in of_type(body, found.items, found.starts, "additional_tools"))
+    return any(not is_empty(raw, Span(0, len(raw))) for raw in carried)
+
+
+def _server_state(envelope: Envelope, found: Elements) -> str:
+    """The field that makes the provider hold a part; what is not stored can't be referred to either."""
+    named = next((name for name in _STATE if envelope.holds(name)), "")
+    if named or envelope.get("store") is False:
+        return named
+    references = of_type(envelope.body, found.items, found.starts, "item_reference")
+    return next((item.type for _, item in references), "")
+
+
+def _kind(item: Json) -> str:
+    """The item's type; a message may leave it out, and so may a reference, which is an id alone."""
+    return string(item.get("type")) or ("item_reference" if "role" not in item and "id" in item else "message")
+
+
+def _read(item: Json) -> tuple[str, Json, tuple[Block, ...]]:
+    kind = _kind(item)
+    role = string(item.get("role")) or _SPEAKERS.get(kind, kind)
+    return role, _normal(kind, item), tuple(_blocks(kind, item))
+
+
+def _normal(kind: str, item: Json) -> Json:
+    kept = {**(item if kind == "item_reference" else tidy(item, _DECORATION)), "type": kind}
+    if kind == "message":
+        kept["content"] = parts(item.get("content"))
+    if "output" in item:
+        kept["output"] = parts(item["output"])
+    if "arguments" in item:
+        kept["arguments"] = arguments(item["arguments"])
+    return tidy(kept)
+
+
+def _blocks(kind: str, item: Json) -> Iterator[Block]:
+    call_id, name = string(item.get("call_id")), string(item.get("name"))
+    if kind == "message":
+        yield from content_blocks(item.get("content"))
+    elif kind in ("function_call", "custom_tool_call"):
+        yield Block(Kind.CALL, _said(kind, item), call_id, name)
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        yield from result_blocks(item.get("output"), lambda text: Block(Kind.RESULT, text, call_id, name))
+    elif kind == "reasoning":
+        thoughts = (text_of(item.get("summary")), text_of(item.get("content")))
+        yield Block(Kind.REASONING, "\n".join(text for text in thoughts if text))
+    else:
+        yield Block(Kind.OTHER, dumps(item), call_id, name)
+
+
+def _said(kind: str, item: Json) -> str:
+    """The arguments of a call, or the free text of a custom tool's."""
+    return written(item.get("arguments" if kind == "function_call" else "input"))
+
+
+@dataclass(slots=True)
+class _Item:
+    """One output item in the making; ``said`` is its text or its arguments."""
+
+    kind: str = "message"
+    call_id: str = ""
+    name: str = ""
+    said: list[str] = field(default_factory=list)
+
+
+class _Draft:
+    """An answer in the making: deltas fill its items, a finished item replaces what its deltas said."""
+
+    __slots__ = ("_error", "_finish", "_id", "_items", "_model", "_status", "_usage")
+
+    def __init__(self) -> None:
+        self._id = self._model = self._status = self._finish = self._error = ""
+        self._items: dict[int, _Item] = {}
+        self._usage: Usage | None = None
+
+    def take_all(self, lines: Sequence[bytes]) -> None:
+        """Take many events at once."""
+        for line in lines:
+            self.take("", line)
+
+    def take(self, name: str, data: bytes) -> None:
+        """Take one event of the stream; those that tell nothing for the answer are not even decoded."""
+        if name and name not in _TAKES:
+            return
+        event = record(loads(data))
+        kind = name or string(event.get("type"))
+        if kind in _TAKES:
+            _TAKES[kind](self, {**event, "type": kind})
+
+    def response(self, response: Json) -> None:
+        """Take what a response object says, whole or just begun."""
+        self._id = string(response.get("id")) or self._id
+        self._model = string(response.get("model")) or self._model
+        self._status = string(response.get("status"))
+        self._finish = string(record(response.get("incomplete_details")).get("reason")) or self._status
+        self._error = error_text(response.get("error")) or self._error
+        if record(response.get("usage")):
+            self._usage = _usage(response["usage"])
+        for index, item in enumerate(records(response.get("output"))):
+            self._put(index, item)
+
+    def begin(self, event: Json) -> None:
+        """The response began."""
+        self.response(record(event.get("response")))
+
+    def end(self, event: Json) -> None:
+        """The response ended; where it does not say how, the event's name does."""
+        how = string(event["type"]).removeprefix("response.")
+        self.response({"status": how, **record(event.get("response"))})
+
+    def fail(self, event: Json) -> None:
+        """An error came inside the stream."""
+        told = {"code": event.get("code"), "message": event.get("message")}
+        self._error = error_text(event.get("error")) or error_text(told)
+
+    def item(self, event: Json) -> None:
+        """An item began or is finished."""
+        self._put(number(event.get("output_index")), record(event.get("item")))
+
+    def delta(self, event: Json) -> None:
+        """A piece of a text or of a call's arguments came."""
+        item = self._items.setdefault(number(event.get("output_index")), _Item())
+        item.said.append(string(event.get("delta")))
+
+    def _put(self, index: int, item: Json) -> None:
+        entry = self._items.setdefault(index, _Item())
+        entry.kind = _kind(item)
+        entry.call_id, entry.name = string(item.get("call_id")), string(item.get("name"))
+        said = _text(item) if entry.kind == "message" else _said(entry.kind, item)
+        if said:
+            entry.said = [said]
+
+    def answer(self) -> Answer:
+        """The answer as far as it has come."""
+        items = [item for _, item in sorted(self._items.items())]
+        calls = [item for item in items if item.kind in ("function_call", "custom_tool_call")]
+        return Answer(
+            id=self._id,
+            model=self._model,
+            finish=self._finish if self._status in _FINAL else "",
+            text="".join(piece for item in items if item.kind == "message" for piece in item.said),
+            calls=tuple(
+                ToolUse(index, call.call_id, call.name, "".join(call.said)) for index, call in enumerate(calls)
+            ),
+            usage=self._usage,
+            complete=self._status in _FINAL,
+            error=self._error,
+        )
+
+
+_TAKES: dict[str, Callable[[_Draft, Json], None]] = {
+    "response.created": _Draft.begin,
+    "response.completed": _Draft.end,
+    "response.incomplete": _Draft.end,
+    "response.failed": _Draft.end,
+    "response.output_item.added": _Draft.item,
+    "response.output_item.done": _Draft.item,
+    "response.output_text.delta": _Draft.delta,
+    "response.refusal.delta": _Draft.delta,
+    "response.function_call_arguments.delta": _Draft.delta,
+    "response.custom_tool_call_input.delta": _Draft.delta,
+    "error": _Draft.fail,
+}
+
+
+def _text(item: Json) -> str:
+    """The text of an output message, parts joined as they were streamed."""
+    said = records(item.get("content"))
+    return "".join(string(part.get("text")) or string(part.get("refusal")) for part in said)
+
+
+def _usage(usage: Json) -> Usage:
+    asked, said = record(usage.get("input_tokens_details")), record(usage.get("output_tokens_details"))
+    return Usage(
+        input=number(usage.get("input_tokens")),
+        cached=number(asked.get("cached_tokens")),
+        written=number(asked.get("cache_write_tokens")),
+        output=number(usage.get("output_tokens")),
+        reasoning=number(said.get("reasoning_tokens")),
+        tells_cached=type(asked.get("cached_tokens")) is int,
+    )

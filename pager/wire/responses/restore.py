@@ -1,0 +1,326 @@
+"""Writes into a Responses request what the client knows nothing of: one more tool, and the legs it was not shown."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from pager.errors import NotUnderstood
+from pager.values import Request, Span
+from pager.wire.common import (
+    Json,
+    loads,
+    record,
+    records,
+    string,
+)
+from pager.wire.json_spans import elements
+from pager.wire.page_spans import find
+from pager.wire.stitching import (
+    Carrier,
+    Expansion,
+    Leg,
+    Part,
+)
+
+_CALLABLE = frozenset({"function", "custom"})
+_CALLS = frozenset({"function_call", "custom_tool_call"})
+_SAID = _CALLS | {"reasoning"}
+_LOGPROBS = "message.output_text.logprobs"
+_LAST_ITEMS = 3  # what is to happen with the history is said at its end
+
+
+class Glance(msgspec.Struct):
+    """The little of an item that is read at every call."""
+
+    type: str = ""
+    tools: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _Speaker(msgspec.Struct):
+    """What tells who says an item."""
+
+    type: str | None = None
+    role: str | None = None
+
+
+_glance = msgspec.json.Decoder(Glance)
+_speaker = msgspec.json.Decoder(_Speaker)
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def of_type(
+    body: bytes, items: Sequence[bytes | memoryview], starts: Sequence[int], kind: str
+) -> Iterator[tuple[int, Glance]]:
+    """The items of this type with their numbers; only those that hold its name as a string of their own are read."""
+    if not items:
+        return
+    marker, end = f'"{kind}"'.encode(), starts[-1] + len(items[-1])
+    at = body.find(marker, starts[0], end)
+    while at >= 0:
+        index = bisect_right(starts, at) - 1
+        glance = _look(items[index])
+        if glance.type == kind:
+            yield index, glance
+        at = body.find(marker, starts[index] + len(items[index]), end)
+
+
+def _look(item: bytes | memoryview) -> Glance:
+    try:
+        return _glance.decode(item)
+    except _UNREADABLE:
+        return Glance()
+
+
+def carrier(request: Request) -> Carrier | str:
+    """Where one more tool can be written, or why it can't be."""
+    for reason in _refusals(request):
+        return reason
+    try:
+        lists = [found for found in (_member_list(request), *_item_lists(request)) if found is not None]
+    except NotUnderstood as error:
+        return f"the tools can't be read: {error}"
+    usable = next((found for found in lists if found.can_call), None)
+    if usable is None:
+        return "there is no tool that the client runs" if lists else "there are no tools"
+    names = frozenset[str]().union(*(found.carrier.names for found in lists))
+    return replace(usable.carrier, names=names)
+
+
+def _refusals(request: Request) -> Iterator[str]:
+    """What in the request speaks against a further tool, what is told most cheaply first."""
+    if request.server_state:
+        yield f"the provider holds a part of the prompt ({request.server_state})"
+    if _member(request, "tool_choice") not in (None, "auto"):
+        yield "tool_choice leaves the model no choice"
+    if _member(request, "background") is True:
+        yield "the answer is fetched later (background)"
+    included = _member(request, "include")
+    if _member(request, "top_logprobs") or (isinstance(included, list) and _LOGPROBS in included):
+        yield "the client asks for log probabilities"
+    if any(_look(request.items[at]).type == "compaction_trigger" for at in _backwards(request)[:_LAST_ITEMS]):
+        yield "the history is to be compacted"
+    if _member(request, "store") is not False and (request.stream or not _has_history(request)):
+        # A stream tells its id before it is known whether a hidden leg follows, which has another one.
+        yield "the client may continue from the stored answer (store is not false)"
+
+
+def _member(request: Request, name: str) -> Any:  # noqa: ANN401 - any JSON value
+    span = request.members.get(name)
+    return None if span is None else loads(request.body[span.start : span.end])
+
+
+def _has_history(request: Request) -> bool:
+    """Whether the client sends answers of the model itself; the newest items are looked at first."""
+    return any(_is_answer(request.items[at]) for at in _backwards(request))
+
+
+def _backwards(request: Request) -> range:
+    return range(len(request.items) - 1, -1, -1)
+
+
+def _is_answer(item: bytes | memoryview) -> bool:
+    try:
+        speaker = _speaker.decode(item)
+    except _UNREADABLE:
+        return False
+    return speaker.type in _SAID or (speaker.type in (None, "message") and speaker.role == "assistant")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """One list of tools: where an entry can be added to it, and whether it holds tools that the client runs."""
+
+    carrier: Carrier
+    can_call: bool
+
+
+def _member_list(request: Request) -> _Tools | None:
+    span = request.members.get("tools")
+    if span is None or request.body[span.start : span.start + 1] != b"[":
+        return None
+    found = _tools(request.body[span.start : span.end])
+    return found and replace(found, carrier=replace(found.carrier, at=span.start + found.carrier.at))
+
+
+def _item_lists(request: Request) -> Iterator[_Tools | None]:
+    for index, _ in of_type(request.body, request.items, request.starts, "additional_tools"):
+        found = _item_tools(bytes(request.items[index]))
+        yield found and replace(found, carrier=replace(found.carrier, item=index))
+
+
+# The same lists come with every call of a session.
+@lru_cache(32)
+def _item_tools(item: bytes) -> _Tools | None:
+    span = find(item, ("tools",))
+    found = _tools(item[span.start : span.end])
+    return found and replace(found, carrier=replace(found.carrier, at=span.start + found.carrier.at))
+
+
+@lru_cache(32)
+def _tools(raw: bytes) -> _Tools | None:
+    """What there is to know of a list of tools; None if it is empty; raises NotUnderstood."""
+    found = elements(raw, Span(0, len(raw)))
+    entries = [record(loads(item)) for item in found.items]
+    if not entries:
+        return None
+    comma = found.separator or b","
+    names = frozenset(name for entry in entries for name in _names(entry))
+    stays_last = next((at for at, entry in enumerate(entries) if _stays_last(entry)), None)
+    if stays_last is None:
+        place = Carrier(found.starts[-1] + len(found.items[-1]), comma, b"", names)
+    else:
+        place = Carrier(found.starts[stays_last], b"", comma, names)
+    return _Tools(place, any(map(_can_call, entries)))
+
+
+def _stays_last(entry: Json) -> bool:
+    """Whether nothing may be put behind it: the end of what is cached, or tools that are not in the prompt yet."""
+    return bool(entry.get("cache_control")) or entry.get("defer_loading") is True
+
+
+def _names(entry: Json) -> Iterator[str]:
+    yield from (string(tool.get("name")) for tool in (entry, *records(entry.get("tools"))) if tool.get("name"))
+
+
+def _can_call(entry: Json) -> bool:
+    """Whether it is a tool that the client runs, or a namespace with one."""
+    inner = records(entry.get("tools")) if entry.get("type") == "namespace" else []
+    return any(string(tool.get("type")) in _CALLABLE for tool in (entry, *inner))
+
+
+def appended(leg: Leg) -> list[bytes]:
+    """The items that a leg which is not mixed adds to the end of the prompt."""
+    return [bytes(raw) for raw in (*(part.raw for part in leg.parts), *leg.results)]
+
+
+def expand(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
+    """What the client sent after a call, with the call's hidden legs put back; None if their place is gone."""
+    sent = _Sent(items, sure=sure)
+    if not _is_said(sent.front):
+        return None
+    said: list[bytes] = []
+    for leg in legs:
+        placed = _mixed(leg, sent) if leg.mixed else _replaced(leg, sent)
+        if placed is None:
+            return None
+        said += placed
+    return Expansion(sent.at, tuple(said))
+
+
+class _Sent:
+    """The items that the client sent, taken from the front."""
+
+    def __init__(self, items: Sequence[bytes], *, sure: bool) -> None:
+        self._items = items
+        self.sure = sure
+        self.at = 0
+
+    def peek(self, ahead: int = 0) -> Json:
+        """An item that is not taken yet; an empty one past the end."""
+        at = self.at + ahead
+        return record(loads(self._items[at])) if at < len(self._items) else {}
+
+    @property
+    def front(self) -> Json:
+        """The first item that is not taken yet."""
+        return self.peek()
+
+    def take(self) -> bytes:
+        """The first item that is not taken yet, which it then is."""
+        self.at += 1
+        return self._items[self.at - 1]
+
+
+def _replaced(leg: Leg, sent: _Sent) -> list[bytes] | None:
+    """The leg as it stood in the prompt when it was answered, in place of what the client sent of it."""
+    for part in leg.parts:
+        if not part.hidden and _found(part, sent) is None:
+            return None
+    # Thoughts in a row that can't be repeated are those of hidden legs, but for the last: it leads to what comes next.
+    while not _keeps_thoughts(leg) and _is_lost(sent.front) and _is_lost(sent.peek(1)):
+        sent.take()
+    return appended(leg)
+
+
+def _mixed(leg: Leg, sent: _Sent) -> list[bytes] | None:
+    """The client's items with the hidden calls in their places, and our results after the last one.
+
+    No leg followed, so that the provider has not read this one yet: the client's own bytes stay. Some clients send
+    each call with its result.
+    """
+    placed: list[bytes] = []
+    for part in leg.parts:
+        if part.hidden:
+            placed.append(bytes(part.raw))
+            continue
+        while part.kind == "call" and _kind(sent.front).endswith("_output"):
+            placed.append(sent.take())
+        found = _found(part, sent)
+        if found is None:
+            return None
+        placed += found
+    return [*placed, *(bytes(result) for result in leg.results)]
+
+
+def _found(part: Part, sent: _Sent) -> list[bytes] | None:
+    """What the client sent for a part that it was shown; None if it is something else.
+
+    Thoughts that the leg was left without come along. Clients keep calls and text; not all of them keep the rest.
+    """
+    item = _read(part)
+    ahead = 0
+    while not _same(item, sent.peek(ahead)) and _is_lost(sent.peek(ahead)):
+        ahead += 1
+    if _same(item, sent.peek(ahead)):
+        return [sent.take() for _ in range(ahead + 1)]
+    is_dropped = part.kind in ("reasoning", "other") or (part.kind == "text" and (sent.sure or not _text(item)))
+    return [] if is_dropped else None
+
+
+def _keeps_thoughts(leg: Leg) -> bool:
+    """Whether the provider has stored the leg's thoughts, so that none was left out."""
+    return any(part.kind == "reasoning" and _is_lost(_read(part)) for part in leg.parts)
+
+
+def _read(part: Part) -> Json:
+    return record(loads(bytes(part.raw)))
+
+
+def _same(said: Json, sent: Json) -> bool:
+    kind = _kind(said)
+    if kind != _kind(sent):
+        return False
+    if kind == "message":
+        return sent.get("role") == "assistant" and _text(said) == _text(sent)
+    if kind in _CALLS:
+        return said.get("call_id") == sent.get("call_id")
+    if said.get("encrypted_content") or sent.get("encrypted_content"):
+        return said.get("encrypted_content") == sent.get("encrypted_content")
+    return "id" not in said or "id" not in sent or said["id"] == sent["id"]
+
+
+def _is_lost(item: Json) -> bool:
+    """Whether it is a thought that the provider can't read again."""
+    return _kind(item) == "reasoning" and not item.get("encrypted_content")
+
+
+def _is_said(item: Json) -> bool:
+    """Whether it is something that a model says."""
+    kind = _kind(item)
+    return kind in _SAID or kind.endswith("_call") or (kind == "message" and item.get("role") == "assistant")
+
+
+def _kind(item: Json) -> str:
+    return string(item.get("type")) or "message"
+
+
+def _text(item: Json) -> str:
+    """What a message says, without the white space around it."""
+    content = item.get("content")
+    if isinstance(content, str):
+        return content.strip()
+    return "".join(string(part.get("text")) or string(part.get("refusal")) for part in records(content)).strip()
