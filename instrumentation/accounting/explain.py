@@ -14,6 +14,7 @@ from instrumentation.accounting.page_verdicts import Row, rows
 from instrumentation.accounting.tool_log import Source
 from instrumentation.accounting.tool_use import Tooling, tooling
 from pager.errors import ConfigError, NotUnderstood, StoreCorrupt
+from pager.log.bypass import NOT_PLANNED
 from pager.log.events import (
     AnswerFinished,
     BranchOpened,
@@ -45,9 +46,6 @@ from pager.sessions import registry
 from pager.sessions.lineage import Session
 from pager.values import Request
 from pager.wire.dialect import Dialect
-
-IN_FULL = frozenset({"asked", "page_table"})
-"""Why a call was not planned, as the log says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +322,7 @@ def _unplanned(case: _Case, policy: str) -> str:
     if policy == UNCHANGED:
         return f"{UNCHANGED} changes nothing"
     for event in case.logged.bypasses:
-        if event.reason in IN_FULL:
+        if event.reason in NOT_PLANNED:
             return f"{event.reason}: {event.detail}"
     if case.table.stopped:
         return f"paging has stopped in this branch: {case.table.stopped}"

@@ -17,6 +17,7 @@ from instrumentation.accounting.tool_log import (
     Source,
     in_form,
 )
+from pager.log.bypass import BypassReason
 from pager.log.events import (
     AnswerFinished,
     BranchOpened,
@@ -34,9 +35,6 @@ from pager.wire.dialect import Dialect
 
 ALL = "all"
 """What a user calls all sessions of the log."""
-
-CANNOT_CARRY = "cannot_carry"
-"""Why a call has its tools whole though cache marks may have been set in it."""
 
 
 @dataclass(slots=True)
@@ -224,7 +222,7 @@ class Reader:
                 self._receive(event)
             case ToolsDecided():
                 self._decide(event)
-            case Bypassed(reason=reason, branch=branch) if reason == CANNOT_CARRY and branch is not None:
+            case Bypassed(reason=reason, branch=branch) if reason == BypassReason.CANNOT_CARRY and branch is not None:
                 self._uncarried.add(self._latest.get((branch, event.call), Where(branch, event.call)))
             case LegFinished():
                 self._ask(event)

@@ -15,6 +15,7 @@ from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.client_prompts import Sent, sent
 from instrumentation.replay.recording import Recording, Step
 from pager.errors import NotUnderstood, StoreCorrupt
+from pager.log.bypass import UNDER_ANY_POLICY
 from pager.log.events import (
     AnswerFinished,
     BranchOpened,
@@ -31,9 +32,6 @@ from pager.tools.definitions import Offers
 from pager.values import Answer, Request
 from pager.wire.dialect import Dialect
 from pager.wire.stitching import Carrier
-
-IN_FULL = frozenset({"asked", "cannot_carry"})
-"""Why a call went out in full, as the log says it, whatever the policy."""
 
 _PROMPT = ("system", "instructions", "tools", "functions", "response_format", "text")
 _MARK = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
@@ -88,7 +86,7 @@ def _facts(log: Iterable[Stored]) -> _Facts:
                 facts.answers[answer.branch, answer.call, answer.attempt] = answer
             case ToolCalled() as tool:
                 facts.issued.setdefault((tool.branch, tool.call, tool.attempt), set()).add(tool.call_id)
-            case Bypassed(reason=reason, branch=branch, call=call) if reason in IN_FULL:
+            case Bypassed(reason=reason, branch=branch, call=call) if reason in UNDER_ANY_POLICY:
                 facts.in_full.add((branch, call))
             case _:
                 pass

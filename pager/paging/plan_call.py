@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pager.errors import StoreError
+from pager.log.bypass import BypassReason
 from pager.log.events import (
     Bypassed,
     Event,
@@ -158,7 +159,7 @@ class Pager:
             paged.events.append(lost)
         if call.bypass:
             self.bypassed += 1
-            paged.events.append(Bypassed("asked", call.bypass, branch, placement.call))
+            paged.events.append(Bypassed(BypassReason.ASKED, call.bypass, branch, placement.call))
             registry.sent_in_full(table)
         paged.untouched = bool(call.bypass or table.stopped)
         anchors: tuple[int, ...] = ()
@@ -219,7 +220,7 @@ class Pager:
         carrier = carrier_of(paged.dialect, paged.request)
         if isinstance(carrier, str):
             if table.tool:
-                paged.events.append(Bypassed("cannot_carry", carrier, where[0], where[1]))
+                paged.events.append(Bypassed(BypassReason.CANNOT_CARRY, carrier, where[0], where[1]))
                 registry.sent_in_full(table)
             return ()
         paged.carrier, paged.full = carrier, False
@@ -227,7 +228,7 @@ class Pager:
         plan = planner.propose(paged.rule.policy, table, paged.outside, paged.terms)
         if plan.rejected:
             log.warning("the policy's decision was rejected: %s", plan.rejected)
-            paged.events.append(Bypassed("decision_rejected", plan.rejected, where[0], where[1]))
+            paged.events.append(Bypassed(BypassReason.DECISION_REJECTED, plan.rejected, where[0], where[1]))
         anchors = plan.anchors
         plan = plan if plan.pages else planner.unasked(table, carrier.names)
         if plan.cause:

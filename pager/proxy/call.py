@@ -1,14 +1,14 @@
-"""Drives one call from the client to the provider and back: the one broad except, and it fails open.
+"""Drives one call from the client to the provider and back.
 
-Whatever goes wrong on our side, the client's own request goes out. What is ours to do (reading, placing, counting,
-logging) is wrapped in ``_or_none``; what is the client's and the provider's passes as it came (``relay``).
+Whatever goes wrong on our side, the client's own request goes out: steps of ours (reading, placing, counting, logging)
+are guarded by ``fail_open``; the client's and the provider's bytes pass as they came (``relay``).
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -19,10 +19,12 @@ from typing import Any, NamedTuple, TypeVar
 from pager.config.settings import Settings
 from pager.errors import BadRequest, BodyTooLarge, BodyTooSlow, NotAllowed, NotUnderstood
 from pager.host_names import is_loopback
+from pager.log.bypass import BypassReason
 from pager.log.events import Bypassed
 from pager.paging.plan_call import Pager
 from pager.paging.stub import HANDLE
 from pager.proxy import answers, request_body
+from pager.proxy.fail_open import FailOpen
 from pager.proxy.fault_loop import Legs, Wiring
 from pager.proxy.log_records import (
     Entry,
@@ -76,23 +78,6 @@ class Asked(NamedTuple):
     secrets: tuple[bytes, ...]
 
 
-class FailOpen:
-    """The one broad except: whatever fails on our side, the call goes on without it, and loudly so."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    @contextmanager
-    def __call__(self, and_then: Callable[[Exception], None]) -> Iterator[None]:
-        """Go on without what is done inside if it fails, once ``and_then`` has noted why."""
-        try:
-            yield
-        except Exception as error:
-            self.count += 1
-            log.exception("BYPASSED: a step of ours failed; the call goes on without it")
-            and_then(error)
-
-
 class Driver:
     """Handles calls: the LLM routes, and everything else that is passed on unread."""
 
@@ -127,7 +112,7 @@ class Driver:
     @property
     def bypassed(self) -> int:
         """How often a call went on without something that we should have done."""
-        return self._unread + self._fail_open.count + (self._pager.bypassed if self._pager else 0)
+        return self._unread + self._fail_open.failed_steps + (self._pager.bypassed if self._pager else 0)
 
     def without_paths(self, text: str) -> str:
         """A text for whoever may not know where on the disk the log is."""
@@ -138,7 +123,7 @@ class Driver:
     @property
     def failed_steps(self) -> int:
         """How many steps of ours failed."""
-        return self._fail_open.count
+        return self._fail_open.failed_steps
 
     async def call(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """One call on an LLM route."""
@@ -149,7 +134,7 @@ class Driver:
         self.calls += 1
         with self._memory as memory, self._meter.call(dialect.name, len(asked.body), exchange):
             memory.passed(len(asked.body))
-            entry = await self._or_none(self._receive(dialect, asked, scope["path"]), self._missed)
+            entry = await self._fail_open.result(self._receive(dialect, asked, scope["path"]), self._missed)
             await self._exchange(dialect, scope, receive, send, asked.body, entry, exchange)
             memory.passed(exchange.size)
 
@@ -158,7 +143,7 @@ class Driver:
         asked = await self._asked(dialect, scope, receive, send)
         if asked is None:
             return
-        body = await self._or_none(self._as_sent(dialect, asked, scope["path"])) or asked.body
+        body = await self._fail_open.result(self._as_sent(dialect, asked, scope["path"])) or asked.body
         if body is not asked.body:
             headers = [(name, value) for name, value in scope["headers"] if name != b"content-encoding"]
             scope = {**scope, "headers": headers}
@@ -187,7 +172,7 @@ class Driver:
         """
         if not encoding:
             return body, ""
-        plain = await self._or_none(self._unpacked(body, encoding))
+        plain = await self._fail_open.result(self._unpacked(body, encoding))
         if isinstance(plain, BodyTooLarge):
             raise plain
         return (plain, "") if isinstance(plain, bytes) else (body, str(plain or "the body could not be decompressed"))
@@ -237,11 +222,13 @@ class Driver:
     ) -> None:
         """Send the call on and relay the answer; whatever becomes of it is logged."""
         if entry is None:
-            self._meter.bypassed("not_logged")
+            self._meter.bypassed(BypassReason.NOT_LOGGED)
             exchange.judge(await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange))
             return
         counting = self._task(self.estimates.count(entry))
-        legs = await self._or_none(self._prepare(entry, body, scope, send, counting), partial(self._open, entry))
+        legs = await self._fail_open.result(
+            self._prepare(entry, body, scope, send, counting), partial(self._open, entry)
+        )
         failure: Failure | None = STOPPED
         try:
             if legs is not None:
@@ -251,7 +238,7 @@ class Driver:
         finally:
             finishing = self._finish(entry, exchange, counting, failure, legs)
             if exchange.size <= READ_AT_ONCE:
-                await self._or_none(finishing)
+                await self._fail_open.result(finishing)
             else:  # a task of its own: it takes a while, and is waited for when the proxy is stopped
                 await asyncio.shield(self._task(finishing))
 
@@ -278,7 +265,7 @@ class Driver:
         """Relay a call with all its legs; where that fails by our fault, ``legs.failed`` says so."""
         legs.failed = True
         work = self._relay.watched(dialect, Watch(receive), send, exchange, legs.run(exchange))
-        done = await self._or_none(_told(work), partial(self._open, legs.entry))
+        done = await self._fail_open.result(_told(work), partial(self._open, legs.entry))
         if done is None:
             return Failure("proxy", "splicing the answer failed")
         legs.failed = False
@@ -288,7 +275,7 @@ class Driver:
         """Log that a call goes out as the client sent it, by a fault of ours."""
         if self._journal is not None:
             where = entry.placement.branch.number, entry.placement.call
-            event = Bypassed("failed", said(error), *where)
+            event = Bypassed(BypassReason.FAILED, said(error), *where)
             if entry.paged is not None:
                 registry.sent_in_full(entry.paged.table)
             self._journal.later(entry, self._now(entry.incoming.headers), [event])
@@ -356,7 +343,7 @@ class Driver:
 
     def _task(self, step: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T | None]":
         """Do beside the call what no answer waits for."""
-        task = asyncio.create_task(self._or_none(self._held(step)))
+        task = asyncio.create_task(self._fail_open.result(self._held(step)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -411,13 +398,6 @@ class Driver:
     def _missed(self, error: Exception) -> None:
         if self._journal is not None:
             self._journal.missed(said(error))
-
-    async def _or_none(self, step: Awaitable[_T], and_then: Callable[[Exception], None] = lambda _: None) -> _T | None:
-        """What a step of ours gives, or None if it fails."""
-        result: _T | None = None
-        with self._fail_open(and_then):
-            result = await step
-        return result  # noqa: RET504 - what is done inside may have failed
 
 
 async def _told(work: Awaitable[Failure | None]) -> tuple[Failure | None]:

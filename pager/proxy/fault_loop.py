@@ -19,6 +19,7 @@ import aiohttp
 import msgspec
 
 from pager.errors import BadRequest, NotUnderstood
+from pager.log.bypass import BypassReason
 from pager.log.events import Bypassed, LegFailed, LegFinished
 from pager.paging import held_calls as rules
 from pager.paging.call_guard import Guard
@@ -215,7 +216,7 @@ class Legs:
         if await self._again(setback):
             return Came.AGAIN
         if self._refusal:
-            await self._bypassed("refused_both", self._refusal)
+            await self._bypassed(BypassReason.REFUSED_BOTH, self._refusal)
         exchange.take(body)
         if self._client.started and self._splice is not None:
             await self._client.send(self._splice.fail(response.status, setback.words))
@@ -349,7 +350,7 @@ class Legs:
         splice.go_on()
         self._unmodified = self._fell_back = True
         self._guard.tools = None
-        await self._bypassed("kept_asking", f"page_in was called {self.rounds + 1} times for one answer")
+        await self._bypassed(BypassReason.KEPT_ASKING, f"page_in was called {self.rounds + 1} times for one answer")
         return True
 
     async def _answer(self, exchange: Exchange, splice: Splice, held: Held, begun: float) -> None:
@@ -432,11 +433,11 @@ class Legs:
         entry, detail = self.entry, self._refusal
         self._refusal = ""
         log.warning("PAGING STOPS for branch %d of %s: %s", *entry.spot[1::-1], detail)
-        await self._bypassed(registry.REFUSED, detail)
+        await self._bypassed(BypassReason.REFUSED, detail)
 
-    async def _bypassed(self, reason: str, detail: str) -> None:
+    async def _bypassed(self, reason: BypassReason, detail: str) -> None:
         self._wiring.pager.bypassed += 1
-        registry.sent_in_full(self._paged.table, detail if reason == registry.REFUSED else "")
+        registry.sent_in_full(self._paged.table, detail if reason == BypassReason.REFUSED else "")
         event = Bypassed(reason, detail, self.entry.placement.branch.number, self.entry.placement.call)
         await self._wiring.journal.note(self.entry, self._wiring.now(), [event], {})
 

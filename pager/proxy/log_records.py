@@ -8,6 +8,7 @@ from typing import NamedTuple
 import orjson
 
 from pager.log.body_delta import Recipe
+from pager.log.bypass import BypassReason
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,
@@ -181,7 +182,7 @@ def call_events(entry: Entry, past: History, *, opened: bool) -> list[Event]:
         )
     )
     if incoming.unread:
-        events.append(Bypassed("not_understood", incoming.unread, placement.branch.number, placement.call))
+        events.append(Bypassed(BypassReason.NOT_UNDERSTOOD, incoming.unread, placement.branch.number, placement.call))
     return events
 
 

@@ -9,7 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from pager.errors import StoreConflict, StoreCorrupt, StoreReplaced
 from pager.log.body_delta import Recipe, take_apart
+from pager.log.bypass import BypassReason
 from pager.log.events import (
     Bypassed,
     Event,
@@ -34,6 +35,7 @@ from pager.paging.plan_call import (
     bypassed,
 )
 from pager.proxy import redaction
+from pager.proxy.fail_open import FailOpen
 from pager.proxy.log_records import (
     Draft,
     Entry,
@@ -47,7 +49,7 @@ from pager.proxy.log_records import (
     moved_on,
     tool_called,
 )
-from pager.proxy.serving.metrics import FailOpen, Meter
+from pager.proxy.serving.metrics import Meter
 from pager.sessions import registry
 from pager.sessions.identity import Key, session_key
 from pager.sessions.lineage import (
@@ -106,7 +108,7 @@ class Journal:
         self._watch = watch
         self._meter = meter or Meter()
         self._pager = pager
-        self._fail_open = fail_open or (lambda _: nullcontext())
+        self._fail_open = fail_open or FailOpen()
         self._tables = Tables(load_dialect, store.blob)
         if pager is not None:
             pager.tables = self._tables
@@ -306,13 +308,13 @@ class Journal:
         session = entry.session
         events = call_events(entry, draft.past, opened=draft.opened)
         if session.unpaged and self._pager is not None:
-            events.append(Bypassed("page_table", session.unpaged, *entry.spot[1:]))
+            events.append(Bypassed(BypassReason.PAGE_TABLE, session.unpaged, *entry.spot[1:]))
         elif paged is not None:
             events += paged.events
             blobs |= paged.blobs
         if self._missed:
             detail = f"{self._missed} calls or answers before this went unlogged, last for: {self._missed_why}"
-            events.append(Bypassed("not_logged", detail))
+            events.append(Bypassed(BypassReason.NOT_LOGGED, detail))
             self._missed = 0
         after, session.head = session.head, moved_on(session.head, entry)
         at, marks = entry.incoming.at, draft.marks

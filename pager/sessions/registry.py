@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import islice
 
+from pager.log.bypass import WENT_IN_FULL, BypassReason
 from pager.log.events import (
     AnswerFinished,
     BranchOpened,
@@ -45,11 +46,6 @@ from pager.wire.stitching import Leg
 IDS_LOOKED_UP = 8  # newest tool call ids by which a history without any known beginning is looked for
 
 NormsOf = Callable[[str, Sequence[bytes]], list[bytes]]
-REFUSED = "refused"
-"""Why paging stops in a branch: the provider took a request only as the client had sent it."""
-
-IN_FULL = frozenset({REFUSED, "refused_both", "asked", "cannot_carry", "failed", "kept_asking", "page_table"})
-"""Why a call goes out as the client sent it, though its branch is paged."""
 
 
 def marks_of_key(key: Key) -> list[bytes]:
@@ -247,9 +243,9 @@ def fold_tables(session: Session, log: Iterable[Stored], norms_of: NormsOf, tabl
             case LegFinished(branch=number) as leg if number in session.tables:
                 keep_leg(session.tables[number], leg, tables.leg(bytes.fromhex(leg.said)))
             case Bypassed(reason=reason, branch=number, detail=detail) if (
-                reason in IN_FULL and number in session.tables
+                reason in WENT_IN_FULL and number in session.tables
             ):
-                sent_in_full(session.tables[number], detail if reason == REFUSED else "")
+                sent_in_full(session.tables[number], detail if reason == BypassReason.REFUSED else "")
             case _:
                 pass
 

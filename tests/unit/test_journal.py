@@ -26,7 +26,7 @@ from pager.paging.plan_call import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
-from pager.proxy.call import FailOpen
+from pager.proxy.fail_open import FailOpen
 from pager.proxy.log_writer import Incoming, Journal, Outcome
 from pager.sessions import registry
 from pager.values import Answer, ToolUse, Usage

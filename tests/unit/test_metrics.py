@@ -19,7 +19,7 @@ from pager.log.events import (
     SessionOpened,
     Tokens,
 )
-from pager.proxy.call import FailOpen
+from pager.proxy.fail_open import FailOpen
 from pager.proxy.relay import Exchange, Failure
 from pager.proxy.serving.metrics import (
     MODELS,
@@ -273,7 +273,7 @@ def test_counting_never_fails_a_call():
     meter.happened("m", [Bypassed("asked")])
     meter.bypassed("asked")
     assert done
-    assert fail_open.count == 4
+    assert fail_open.failed_steps == 4
 
 
 def test_counting_takes_next_to_nothing_of_a_call():

@@ -14,6 +14,7 @@ from instrumentation.accounting.tool_log import ByForm, Source
 from instrumentation.accounting.tool_use import account, chosen, tooling
 from instrumentation.reports import tools as schema_words
 from pager.errors import ConfigError, StoreCorrupt
+from pager.log.bypass import BypassReason
 from pager.log.events import (
     AnswerFinished,
     BranchOpened,
@@ -93,7 +94,7 @@ async def answer(journal, entry, turn, now):
         await journal.note(entry, now, [event], {sha256(b"").digest(): b""})
     if turn.bypass:
         if entry.paged is not None:
-            registry.sent_in_full(entry.paged.table, "HTTP 400" if turn.bypass == registry.REFUSED else "")
+            registry.sent_in_full(entry.paged.table, "HTTP 400" if turn.bypass == BypassReason.REFUSED else "")
         await journal.note(entry, now, [Bypassed(turn.bypass, "HTTP 400", *where[:2])], {})
     paged, unmodified = entry.paged, turn.bypass or entry.paged is None or not entry.paged.outgoing.changed
     outcome = Outcome(200, b"{}", 1.0, 2.0, now, sent="" if unmodified else paged.outgoing.digest(entry.recipe.body))

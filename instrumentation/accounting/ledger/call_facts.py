@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from instrumentation.accounting.sent_prompts import Where
 from instrumentation.accounting.story import Repack
+from pager.log.bypass import WENT_IN_FULL
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,
@@ -18,7 +19,6 @@ from pager.log.events import (
     ToolsDecided,
 )
 from pager.log.store import Stored
-from pager.sessions.registry import IN_FULL
 
 RESCUE = "rescue"
 
@@ -71,7 +71,7 @@ def facts(log: Iterable[Stored]) -> Facts:
                 told = latest[call.branch, call.call] = Told(call, row.at)
                 found.told[Where(call.branch, call.call, call.attempt)] = told
             case Bypassed(reason=reason, branch=branch, call=number) if (branch, number) in latest:
-                latest[branch, number].full |= reason in IN_FULL
+                latest[branch, number].full |= reason in WENT_IN_FULL
             case AttemptFailed():
                 found.failed += 1
             case event:

@@ -22,7 +22,8 @@ from pager.paging.policy_choice import UNCHANGED, Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
 from pager.pricing.rates import in_force
-from pager.proxy.call import Driver, FailOpen
+from pager.proxy.call import Driver
+from pager.proxy.fail_open import FailOpen
 from pager.proxy.log_records import Entry
 from pager.proxy.log_writer import Journal
 from pager.proxy.serving.advice import Advice
@@ -109,7 +110,7 @@ def _guarded(console: Console | None, fail_open: FailOpen) -> Callable[[Entry, S
     advice = Advice()
 
     def watch(entry: Entry, events: Sequence[Event]) -> None:
-        with fail_open(lambda _: None):
+        with fail_open():
             advice.happened(entry, events)
             if console is not None:
                 console.happened(entry, events)

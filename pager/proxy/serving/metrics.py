@@ -9,11 +9,12 @@ on; a test keeps it and this page the same.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import accumulate
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pager.log.bypass import BypassReason
 from pager.log.events import (
     AnswerFinished,
     Bypassed,
@@ -23,6 +24,7 @@ from pager.log.events import (
     SessionOpened,
     Tokens,
 )
+from pager.proxy.fail_open import FailOpen
 from pager.proxy.relay import Exchange
 
 if TYPE_CHECKING:
@@ -41,26 +43,10 @@ MOMENTS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.
 """Bounds for what we take ourselves: milliseconds."""
 
 CAUSES = frozenset({"policy", "rescue", "client"})
-REASONS = frozenset(
-    {
-        "asked",
-        "cannot_carry",
-        "decision_rejected",
-        "failed",
-        "not_logged",
-        "not_understood",
-        "page_table",
-        "refused",
-        "refused_both",
-        "kept_asking",
-    }
-)
 PHASES = frozenset({"status", "connect", "stream", "client", "proxy"})
 """How far a call came that brought no whole answer; ``answered`` is the outcome of all others."""
 
-FailOpen = Callable[[Callable[[Exception], None]], AbstractContextManager[None]]
-"""Goes on without a step of ours that fails, once what failed is noted."""
-
+_REASONS = frozenset(BypassReason)
 Labels = tuple[str, ...]
 Counts = defaultdict[Labels, int]
 
@@ -150,7 +136,7 @@ class Metrics:
             AnswerFinished: lambda model, event: self._tokens(model, event.usage),
             LegFinished: self._leg,
             Repacked: self._repack,
-            Bypassed: lambda _, event: self.bypassed(event.reason) if event.reason != "not_logged" else None,
+            Bypassed: lambda _, event: self.bypassed(event.reason) if event.reason != BypassReason.NOT_LOGGED else None,
         }
 
     # ---- on the way of a call
@@ -183,7 +169,7 @@ class Metrics:
 
     def bypassed(self, reason: str) -> None:
         """A call went out without something of ours."""
-        self._add("bypassed", reason if reason in REASONS else OTHER)
+        self._add("bypassed", reason if reason in _REASONS else OTHER)
 
     def _add(self, name: str, *labels: str, by: int = 1) -> None:
         self.counts[name][labels] += by
@@ -234,35 +220,31 @@ class Metrics:
 class Meter:
     """Counts for the proxy, and never fails a call: what goes wrong in counting is left out."""
 
-    def __init__(self, metrics: Metrics | None = None, fail_open: FailOpen = lambda _: nullcontext()) -> None:
+    def __init__(self, metrics: Metrics | None = None, fail_open: FailOpen | None = None) -> None:
         self._metrics = metrics or Metrics()
-        self._fail_open = fail_open
+        self._fail_open = fail_open or FailOpen()
 
     @contextmanager
     def call(self, dialect: str, size: int, exchange: Exchange) -> Iterator[None]:
         """Count a call of so many bytes that was read just now, however it ends."""
         exchange.read = perf_counter()
-        with self._fail_open(_never_mind):
+        with self._fail_open():
             self._metrics.begun(dialect)
         try:
             yield
         finally:
-            with self._fail_open(_never_mind):
+            with self._fail_open():
                 self._metrics.ended(dialect, size, exchange)
 
     def happened(self, model: str, events: Iterable[Event]) -> None:
         """Count what these events tell of a call to this model."""
-        with self._fail_open(_never_mind):
+        with self._fail_open():
             self._metrics.happened(model, events)
 
     def bypassed(self, reason: str) -> None:
         """Count a call that went out without something of ours."""
-        with self._fail_open(_never_mind):
+        with self._fail_open():
             self._metrics.bypassed(reason)
-
-
-def _never_mind(_: Exception) -> None:
-    """Nothing depends on what could not be counted."""
 
 
 class _Collector:
