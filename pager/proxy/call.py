@@ -56,6 +56,7 @@ from pager.sessions import identity, registry
 from pager.tools import check_arguments
 from pager.values import Request
 from pager.wire.dialect import Dialect
+from pager.wire.parse_cache import ParseCache
 
 UNPACKED_AT_ONCE = 16_384  # bytes of a compressed body; a thread costs more than so little, 16 MB of zeros at most
 READ_AT_ONCE = 1 << 20  # bytes of an answer that are read without leaving the event loop
@@ -101,6 +102,7 @@ class Driver:
         self._tenants = tenants
         self._memory = Memory()
         self._chance = SystemRandom()
+        self._bodies = ParseCache()  # of the event loop alone
         self._limit = settings.max_body_mib * 2**20
         self._kept = settings.limits.answer_mib * 2**20
         self._loopback = is_loopback(settings.host)
@@ -188,7 +190,13 @@ class Driver:
         if self._journal is None or self._pager is None or asked.unread:
             return None
         incoming = Incoming(
-            dialect, dialect.parse(asked.plain), asked.tenant, asked.headers, path, "", self._now(asked.headers)
+            dialect,
+            dialect.parse(asked.plain, self._bodies),
+            asked.tenant,
+            asked.headers,
+            path,
+            "",
+            self._now(asked.headers),
         )
         paged = await self._journal.peek(incoming)
         outgoing = paged.outgoing if paged is not None else None
@@ -286,7 +294,7 @@ class Driver:
             return None
         unread = asked.unread
         try:
-            request = _unread(dialect, asked.plain) if unread else dialect.parse(asked.plain)
+            request = _unread(dialect, asked.plain) if unread else dialect.parse(asked.plain, self._bodies)
         except NotUnderstood as error:
             request, unread = _unread(dialect, asked.plain), str(error)
         if unread:

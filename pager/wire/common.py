@@ -24,7 +24,7 @@ from pager.values import (
     Span,
 )
 from pager.wire.json_spans import Elements, without_surrogates
-from pager.wire.parse_cache import Parts, Prefixes
+from pager.wire.parse_cache import ParseCache, Parts, split
 from pager.wire.sse import Decoder
 
 Json: TypeAlias = dict[str, Any]
@@ -109,9 +109,9 @@ class Envelope:
     key: str
 
     @classmethod
-    def of(cls, body: bytes, prefixes: Prefixes) -> "Envelope":
-        """The envelope of a body; raises NotUnderstood."""
-        return cls(prefixes.split(body), prefixes.key)
+    def of(cls, body: bytes, key: str, cache: ParseCache | None) -> "Envelope":
+        """The envelope of a body whose messages are in the member ``key``; raises NotUnderstood."""
+        return cls(split(body, key) if cache is None else cache.split(body, key), key)
 
     @property
     def body(self) -> bytes:

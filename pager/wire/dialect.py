@@ -1,7 +1,7 @@
 """What every wire format must do: read requests and answers, and say errors in its own words.
 
 A dialect is one folder in ``pager/wire`` whose module ``dialect`` has a class named ``Dialect``; the server and the
-contract tests find it by its file name. Dialects are pure: bytes in, values out.
+contract tests find it by its file name. Dialects are pure and hold no state: bytes in, values out.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from pager.values import (
     Span,
 )
 from pager.wire.page_spans import Site
+from pager.wire.parse_cache import ParseCache
 from pager.wire.stitching import (
     Carrier,
     Expansion,
@@ -49,8 +50,11 @@ class Dialect(Protocol):
     heartbeat: bytes
     ends_on_error: bool
 
-    def parse(self, body: bytes) -> Request:
-        """Find the parts of a request body; raises NotUnderstood."""
+    def parse(self, body: bytes, cache: ParseCache | None = None) -> Request:
+        """Find the parts of a request body; raises NotUnderstood.
+
+        A ``cache`` of earlier bodies saves time and changes nothing else.
+        """
 
     def decode(self, raw: bytes | memoryview) -> Message:
         """Read one message; what can't be read becomes an opaque message, never an error."""

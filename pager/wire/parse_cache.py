@@ -1,11 +1,11 @@
-"""Finds the parts of a body, and only scans what does not stand at the beginning of a body seen before.
+"""Finds the parts of a body: its members, and the elements of the member that holds its messages.
 
-An agent's next request is its last one with a little more behind it. Recent bodies are kept with the places of their
-parts; a body that begins with all messages of one of them, but for the last few, takes those places over after one
-comparison of memory, and only the rest is scanned and hashed. Samples of its bytes find the bodies that begin alike; a
-probe, the bytes before the end of a message, finds among them the one to compare with. Neither is trusted by itself, so
-that the result never depends on what is kept. Clients that move ``cache_control`` change the last few messages of what
-they resend: there are probes for a few messages before the last, too.
+An agent's next request is its last one with a little more behind it. A ``ParseCache`` keeps recent bodies with the
+places of their parts; a body that begins with all messages of one of them, but for the last few, takes those places
+over after one comparison of memory, and only the rest is scanned and hashed. Samples of its bytes find the bodies that
+begin alike; a probe, the bytes before the end of a message, finds among them the one to compare with. Neither is
+trusted by itself, so that the result never depends on what is kept. Clients that move ``cache_control`` change the last
+few messages of what they resend: there are probes for a few messages before the last, too.
 """
 
 from collections import OrderedDict
@@ -23,9 +23,10 @@ STEPS_BACK = (0, 1, 2, 3, 4, 6, 8)  # messages before the last one at which a bo
 ALIKE = 64  # bodies kept that open with the same bytes
 WORTH_KEEPING = 4096  # bytes; scanning less costs no more than looking for it
 _STUMP = b'{"":[0'
+_Group = tuple[str, bytes]  # the member with the messages, and the samples that bodies have in common
 
 
-class Items(Sequence[memoryview]):
+class ItemViews(Sequence[memoryview]):
     """The messages of a body as views into it, made when they are asked for."""
 
     __slots__ = ("_body", "_ends", "_starts")
@@ -41,10 +42,10 @@ class Items(Sequence[memoryview]):
     @overload
     def __getitem__(self, at: int) -> memoryview: ...
     @overload
-    def __getitem__(self, at: slice) -> "Items": ...
-    def __getitem__(self, at: int | slice) -> "memoryview | Items":
+    def __getitem__(self, at: slice) -> "ItemViews": ...
+    def __getitem__(self, at: int | slice) -> "memoryview | ItemViews":
         if isinstance(at, slice):
-            return Items(self._body.obj, self._starts[at], self._ends[at])  # type: ignore[arg-type]
+            return ItemViews(self._body.obj, self._starts[at], self._ends[at])  # type: ignore[arg-type]
         return self._body[self._starts[at] : self._ends[at]]
 
     def __iter__(self) -> Iterator[memoryview]:
@@ -65,42 +66,58 @@ class Parts(NamedTuple):
     @property
     def elements(self) -> Elements:
         """The messages."""
-        return Elements(Items(self.body, self.starts, self.ends), self.starts, self.separator, self.digests)
+        return Elements(ItemViews(self.body, self.starts, self.ends), self.starts, self.separator, self.digests)
 
 
-class Prefixes:
-    """Recent bodies with the places of their parts, the oldest dropped above a number of bytes."""
+def split(body: bytes, key: str) -> Parts:
+    """The parts of a body; raises NotUnderstood. A value of ``key`` that is no array has no elements."""
+    found = members(body)
+    if key not in found:
+        raise NotUnderstood(f"the body has no {key!r}")
+    span = found[key]
+    if body[span.start : span.start + 1] != b"[":
+        return Parts(body, found, (), (), None, ())
+    parts = elements(body, span)
+    ends = [start + len(item) for start, item in zip(parts.starts, parts.items, strict=True)]
+    return Parts(body, found, parts.starts, ends, parts.separator, parts.digests)
 
-    def __init__(self, key: str, limit: int = 32 << 20) -> None:
-        self.key = key
+
+class ParseCache:
+    """Recent bodies with the places of their parts, the oldest dropped above a number of bytes.
+
+    It is not locked: one thread uses it, and the others parse without it.
+    """
+
+    def __init__(self, limit: int = 32 << 20) -> None:
         self._limit = limit
         self._size = 0
-        self._kept: OrderedDict[int, tuple[Parts, list[tuple[int, bytes]], bytes]] = OrderedDict()
-        self._groups: dict[bytes, dict[tuple[int, bytes], int]] = {}
+        self._kept: OrderedDict[int, tuple[Parts, list[tuple[int, bytes]], _Group]] = OrderedDict()
+        self._groups: dict[_Group, dict[tuple[int, bytes], int]] = {}
         self._next = 0
 
-    def split(self, body: bytes) -> Parts:
-        """The parts of a body; raises NotUnderstood. A value that is no array has no elements."""
+    def split(self, body: bytes, key: str) -> Parts:
+        """The same as the function ``split``."""
         if len(body) < WORTH_KEEPING:
-            return _scanned(body, self.key)
-        parts = self._continued(body) or _scanned(body, self.key)
+            return split(body, key)
+        parts = self._continued(body, key) or split(body, key)
         if parts.separator and len(parts.starts) > 1:
-            self._keep(parts)
+            self._keep(parts, key)
         return parts
 
-    def _continued(self, body: bytes) -> Parts | None:
-        group = next((group for sample in _samples(body, len(body)) if (group := self._groups.get(sample))), {})
+    def _continued(self, body: bytes, key: str) -> Parts | None:
+        samples = _samples(body, len(body))
+        group = next((group for sample in samples if (group := self._groups.get((key, sample)))), {})
         for (end, probe), number in sorted(group.items(), reverse=True):
             known = self._kept[number][0]
             if body[end - PROBE : end] == probe and body.startswith(known.body[:end]):
                 self._drop(number)
-                return _extended(known, known.ends.index(end) + 1, body, self.key)
+                return _extended(known, known.ends.index(end) + 1, body, key)
         return None
 
-    def _keep(self, parts: Parts) -> None:
+    def _keep(self, parts: Parts, key: str) -> None:
         number = self._next = self._next + 1
         ends = [parts.ends[-1 - back] for back in STEPS_BACK if back < len(parts.ends) - 1]
-        group_key = next(_samples(parts.body, ends[-1]))
+        group_key = key, next(_samples(parts.body, ends[-1]))
         # What ends with a brace can't go on behind it, as a number could.
         closed = [end for end in ends if end > PROBE and parts.body[end - 1 : end] == b"}"]
         probes = [(end, parts.body[end - PROBE : end]) for end in closed]
@@ -129,18 +146,6 @@ def _samples(body: bytes, end: int) -> Iterator[bytes]:
     places = [place for place in SAMPLES if place + SAMPLE <= end] or [0]
     samples = [body[place : place + SAMPLE] for place in places]
     return (b"".join(samples[:count]) for count in range(len(samples), 0, -1))
-
-
-def _scanned(body: bytes, key: str) -> Parts:
-    found = members(body)
-    if key not in found:
-        raise NotUnderstood(f"the body has no {key!r}")
-    span = found[key]
-    if body[span.start : span.start + 1] != b"[":
-        return Parts(body, found, (), (), None, ())
-    parts = elements(body, span)
-    ends = [start + len(item) for start, item in zip(parts.starts, parts.items, strict=True)]
-    return Parts(body, found, parts.starts, ends, parts.separator, parts.digests)
 
 
 def _extended(known: Parts, count: int, body: bytes, key: str) -> Parts | None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from pager.testing.scripted.responses import Responses
 from pager.testing.scripted.script import Call, Say
 from pager.values import Message, Usage
 from pager.wire.dialects import load, names
+from pager.wire.parse_cache import ParseCache
 
 every_dialect = pytest.mark.parametrize("dialect", [load(name) for name in names()], ids=names())
 
@@ -248,6 +250,32 @@ def test_a_dialect_has_an_endpoint_of_its_own(dialect):
 def test_an_unknown_dialect_is_refused_with_the_known_ones():
     with pytest.raises(ConfigError, match="chat, messages, responses"):
         load("morse")
+
+
+@every_dialect
+def test_threads_that_parse_growing_bodies_do_not_meet(dialect):
+    histories = [
+        [{"role": "user", "content": f"{at} " + "x" * 2000} for at in range(length)] for length in range(2, 40)
+    ]
+    growing = [body_of(history, {}, {}, {}) for history in histories]
+
+    def parsed(_):
+        return [bytes(dialect.parse(body).items[-1]) for body in growing]
+
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(parsed, range(24)):
+            assert found == [json.dumps(history[-1]).encode() for history in histories]
+
+
+@every_dialect
+def test_a_cache_of_bodies_changes_nothing_of_a_request(dialect):
+    cache, history = ParseCache(), []
+    for at in range(8):
+        history.append({"role": "user", "content": f"{at} " + "x" * 2000})
+        body = body_of(history, {}, {}, {})
+        cached, fresh = dialect.parse(body, cache), dialect.parse(body)
+        assert (cached.members, list(cached.digests)) == (fresh.members, list(fresh.digests))
+        assert list(map(bytes, cached.items)) == list(map(bytes, fresh.items))
 
 
 # ---- recorded requests of real clients

@@ -50,7 +50,7 @@ from pager.wire.page_spans import (
     reachable,
     result_site,
 )
-from pager.wire.parse_cache import Prefixes
+from pager.wire.parse_cache import ParseCache
 from pager.wire.stitching import (
     Carrier,
     Expansion,
@@ -73,12 +73,9 @@ class Dialect:
     heartbeat = b": keep-alive\n\n"
     ends_on_error = False
 
-    def __init__(self) -> None:
-        self._prefixes = Prefixes("messages")
-
-    def parse(self, body: bytes) -> Request:
+    def parse(self, body: bytes, cache: ParseCache | None = None) -> Request:
         """Find the parts of a request body; raises NotUnderstood."""
-        envelope = Envelope.of(body, self._prefixes)
+        envelope = Envelope.of(body, "messages", cache)
         return envelope.request(
             self.name,
             envelope.elements(),

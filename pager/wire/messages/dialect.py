@@ -51,7 +51,7 @@ from pager.wire.page_spans import (
     result_site,
     value_sites,
 )
-from pager.wire.parse_cache import Prefixes
+from pager.wire.parse_cache import ParseCache
 from pager.wire.stitching import (
     Carrier,
     Expansion,
@@ -88,12 +88,9 @@ class Dialect:
     heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
     ends_on_error = True
 
-    def __init__(self) -> None:
-        self._prefixes = Prefixes("messages")
-
-    def parse(self, body: bytes) -> Request:
+    def parse(self, body: bytes, cache: ParseCache | None = None) -> Request:
         """Find the parts of a request body; raises NotUnderstood."""
-        envelope = Envelope.of(body, self._prefixes)
+        envelope = Envelope.of(body, "messages", cache)
         return envelope.request(
             self.name,
             envelope.elements(),

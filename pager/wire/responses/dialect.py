@@ -49,7 +49,7 @@ from pager.wire.page_spans import (
     reachable,
     result_site,
 )
-from pager.wire.parse_cache import Prefixes
+from pager.wire.parse_cache import ParseCache
 from pager.wire.responses.restore import (
     appended,
     carrier,
@@ -88,12 +88,9 @@ class Dialect:
     heartbeat = b": keep-alive\n\n"
     ends_on_error = True
 
-    def __init__(self) -> None:
-        self._prefixes = Prefixes("input")
-
-    def parse(self, body: bytes) -> Request:
+    def parse(self, body: bytes, cache: ParseCache | None = None) -> Request:
         """Find the parts of a request body; raises NotUnderstood."""
-        envelope = Envelope.of(body, self._prefixes)
+        envelope = Envelope.of(body, "input", cache)
         at = envelope.members["input"].start
         found = _NO_ELEMENTS if body[at : at + 1] == b'"' else envelope.elements()
         return envelope.request(
