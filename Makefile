@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 REAL := .venv-real
 REAL_STAMP := $(REAL)/.installed
 
-.PHONY: demo test check test-recorded bench bench-real clean
+.PHONY: demo test test-deep coverage check test-recorded bench bench-real clean
 
 # What the program itself needs, and no more: enough for the demo.
 $(DEMO_STAMP): pyproject.toml
@@ -27,16 +27,19 @@ $(STAMP): $(DEMO_STAMP)
 demo: $(DEMO_STAMP)  ## play a session through the proxy, say what it saved, and show the dashboard
 	@$(BIN)/ctxpager demo
 
-# In two processes: tests that talk to real proxies mostly wait, so that the others run beside them.
-PYTEST := $(BIN)/python -m pytest --cov --cov-report= --cov-fail-under=0 -m "not recorded"
+# One process a core, and one more: tests that talk to real proxies mostly wait. Compiled modules are kept, as each of
+# these processes and each proxy that they start would compile them anew.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not recorded" -n $(WORKERS) --dist worksteal
 
 test: $(STAMP)  ## every test that needs nothing but this checkout
-	@rm -f .coverage .coverage.*
-	@COVERAGE_FILE=.coverage.wire $(PYTEST) tests/wire tests/e2e tests/browser >.coverage.log 2>&1 & wire=$$!; \
-	COVERAGE_FILE=.coverage.unit $(PYTEST) tests/architecture tests/contract tests/unit; status=$$?; \
-	wait $$wire || status=1; cat .coverage.log; rm -f .coverage.log; \
-	$(BIN)/coverage combine --quiet .coverage.unit .coverage.wire && $(BIN)/coverage report || status=1; \
-	exit $$status
+	@$(PYTEST) --no-cov tests
+
+test-deep: $(STAMP)  ## the same with many more examples of each law, other ones each time
+	@$(PYTEST) --no-cov --hypothesis-profile deep tests
+
+coverage: $(STAMP)  ## the same as test, and which lines and branches it runs; takes twice as long
+	@$(PYTEST) --cov --cov-report term tests
 
 check: $(STAMP)  ## lint, format, types, import contracts, architecture
 	@$(BIN)/ruff check .

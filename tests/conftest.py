@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -18,15 +17,15 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from laws import LIGHT
+from waiting import PATIENCE, wait_until
 
 from pager.testing.scripted import Received, Script, ScriptedModel
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would every program that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says more about what else the machine does than about what is tested.
-settings.register_profile("ctxpager", deadline=None)
-settings.load_profile("ctxpager")
+settings.load_profile(LIGHT)  # unless --hypothesis-profile names another
 
 # Headers that belong to one hop, and those that a client makes up anew for every request.
 OF_THE_HOP = {"host", "connection", "keep-alive", "transfer-encoding", "content-length", "te", "trailer", "upgrade"}
@@ -42,11 +41,11 @@ class Backstage:
         self.thread.start()
 
     def run(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE)
 
     def close(self):
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(5)
+        self.thread.join(PATIENCE)
         self.loop.close()
 
 
@@ -69,19 +68,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.005)
-    return True
-
-
 def _healthy(root: str) -> bool:
     """Whether it answers; beyond loopback it says no more without a key."""
     try:
-        with urllib.request.urlopen(f"{root}/healthz", timeout=1) as response:
+        with urllib.request.urlopen(f"{root}/healthz", timeout=PATIENCE) as response:
             return response.status == 200
     except urllib.error.HTTPError as error:
         with error:
@@ -107,13 +97,13 @@ def running_proxy(upstream: str, data_dir: Path, *flags: str) -> Iterator[Proxy]
         )
     root = f"http://127.0.0.1:{port}"
     try:
-        assert wait_until(lambda: process.poll() is not None or _healthy(root), 20), "the proxy does not answer"
+        assert wait_until(lambda: process.poll() is not None or _healthy(root)), "the proxy does not answer"
         assert process.poll() is None, log.read_text()
         yield Proxy(root, data_dir, process)
     finally:
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from waiting import PATIENCE
 
 from instrumentation.accounting.story import (
     CallStory,
@@ -53,6 +54,7 @@ def view(chromium):
 
     def opened(address, width=1280, height=900, scheme="light", **options):
         window = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, **options)
+        window.set_default_timeout(1_000 * PATIENCE)
         windows.append(window)
         viewed = Viewed(window.new_page())
         viewed.page.on("console", lambda message: viewed.errors.append(message.text))

@@ -452,19 +452,16 @@ def test_a_shown_story_is_brought_up_to_date(report, made_up, story):
     assert shown.locator("main").inner_text() == ""
 
 
-@pytest.mark.slow
-def test_two_thousand_calls_are_interactive_within_two_seconds(report, made_up):
-    story = made_up(2_000, 1_500)
-    times = []
-    for _ in range(3):  # the best of three: the machine may be busy with something else
+def test_a_long_session_needs_no_larger_page_than_a_short_one(report, made_up):
+    sizes = []
+    for story in (made_up(200, 150), made_up(1_000, 750)):
         shown = report(story)
+        sizes.append(shown.locator("main *").count())
         shown.locator(MAP).focus()
         shown.keyboard.press("End")
         assert f"call {len(story.calls)} ·" in said(shown)
-        times.append(shown.evaluate("performance.now()"))
-    assert min(times) < 2_000
-    assert sums(shown)["client"] == f"{story.client.total:,}"
-    for _ in range(10):
-        shown.keyboard.press("ArrowDown")
-    assert (shown.evaluate("performance.now()") - times[-1]) / 10 < 200
-    assert story.pages[10].name in said(shown)
+        assert sums(shown)["client"] == f"{story.client.total:,}"
+        for _ in range(10):
+            shown.keyboard.press("ArrowDown")
+        assert story.pages[10].name in said(shown)
+    assert sizes[1] < 1.5 * sizes[0], sizes

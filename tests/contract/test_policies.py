@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 
 from pager.paging.policy import (
     Decision,
@@ -23,7 +24,6 @@ MakePolicy = Callable[[], Policy]
 COUNT = st.integers(0, 300)
 TOKENS = st.integers(0, 50_000)
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -167,7 +167,6 @@ LAWS = [
 
 @pytest.mark.parametrize("name", policy_names())
 @given(session=SESSIONS)
-@UNHURRIED
 def test_every_policy_keeps_every_law(name, session):
     for law in LAWS:
         law(lambda: load_policy(name), session)
@@ -175,7 +174,7 @@ def test_every_policy_keeps_every_law(name, session):
 
 @pytest.mark.parametrize("name", policy_names())
 @given(session=LONG_SESSIONS)
-@settings(UNHURRIED, max_examples=30)
+@examples(30)
 def test_every_policy_keeps_every_law_in_long_sessions(name, session):
     for law in LAWS:
         law(lambda: load_policy(name), session)
@@ -183,7 +182,6 @@ def test_every_policy_keeps_every_law_in_long_sessions(name, session):
 
 @pytest.mark.parametrize("name", policy_names())
 @given(view=views())
-@UNHURRIED
 def test_every_policy_evicts_nothing_where_there_is_nothing(name, view):
     empty = View(view.call, view.prices, view.warm, view.window, view.reserve, view.tokens, pages=(), facts=view.facts)
     assert load_policy(name).choose(empty).evict == ()

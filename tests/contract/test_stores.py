@@ -8,8 +8,10 @@ from contextlib import closing
 from hashlib import sha256
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from laws import examples
+from waiting import PATIENCE
 
 from pager.errors import ConfigError, StoreConflict, StoreCorrupt, StoreError
 from pager.log.events import (
@@ -49,7 +51,7 @@ def digest(content):
 
 
 def append(store, *events, session="s", at=1.0, **rest):
-    return store.append(Batch(session, at, events, **rest)).result(30)
+    return store.append(Batch(session, at, events, **rest)).result(PATIENCE)
 
 
 def test_a_store_is_found_by_its_file_name():
@@ -120,8 +122,8 @@ def test_a_batch_that_cannot_be_written_leaves_no_trace_and_harms_no_other(store
     refused = store.append(bad)
     futures += [store.append(Batch("s", 1.0, (note(str(number)),))) for number in range(20, 40)]
     with pytest.raises(StoreError):
-        refused.result(30)
-    assert [future.result(30) for future in futures] == list(range(1, 41))
+        refused.result(PATIENCE)
+    assert [future.result(PATIENCE) for future in futures] == list(range(1, 41))
     assert texts(store.events()) == [str(number) for number in range(40)]
     assert store.blob(digest(b"x")) is None
     assert store.find("t", [b"m"]) == {}
@@ -365,15 +367,15 @@ _batches = st.builds(
 
 
 @given(batches=st.lists(_batches, max_size=12), wait=st.booleans())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, tolerated=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_of_batches_reads_back_the_same(name, tmp_path_factory, batches, wait):
     with closing(open_store(name, tmp_path_factory.mktemp("log"))) as store:
         futures = []
         for batch in batches:
             futures.append(store.append(batch))
             if wait:
-                futures[-1].result(30)
-        last = [future.result(30) for future in futures]
+                futures[-1].result(PATIENCE)
+        last = [future.result(PATIENCE) for future in futures]
 
         expected = [(batch.session, batch.at, event) for batch in batches for event in batch.events]
         stored = [(one.session, one.at, one.event) for one in store.events()]
@@ -396,11 +398,11 @@ def test_any_sequence_of_batches_reads_back_the_same(name, tmp_path_factory, bat
 
 def test_what_is_decided_after_a_call_is_noticed_by_whoever_builds_on_the_call(store):
     first = Batch("s", 1.0, [note("call")], after=b"", head=b"one")
-    store.append(first).result(5)
-    store.append(Batch("s", 1.0, [note("decided later")], moves=b"so")).result(5)
+    store.append(first).result(PATIENCE)
+    store.append(Batch("s", 1.0, [note("decided later")], moves=b"so")).result(PATIENCE)
     assert store.head("s") == moved_head(b"one", b"so")
     with pytest.raises(StoreConflict):
-        store.append(Batch("s", 1.0, [note("stale")], after=b"one", head=b"two")).result(5)
-    store.append(Batch("s", 1.0, [note("next")], after=moved_head(b"one", b"so"), head=b"two")).result(5)
+        store.append(Batch("s", 1.0, [note("stale")], after=b"one", head=b"two")).result(PATIENCE)
+    store.append(Batch("s", 1.0, [note("next")], after=moved_head(b"one", b"so"), head=b"two")).result(PATIENCE)
     assert store.head("s") == b"two"
     assert [row.event.detail for row in store.events("s")] == ["call", "decided later", "next"]

@@ -9,6 +9,7 @@ import sys
 import urllib.request
 
 import pytest
+from waiting import PATIENCE
 
 from pager.log.events import CallReceived
 from pager.log.stores import open_store
@@ -18,12 +19,12 @@ from pager.testing.scripted import Say, Script
 def ask(root, text="hello"):
     body = json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": text}]}).encode()
     request = urllib.request.Request(f"{root}/v1/chat/completions", body, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
         return json.loads(response.read())["choices"][0]["message"]["content"]
 
 
 def health(root):
-    with urllib.request.urlopen(f"{root}/healthz", timeout=10) as response:
+    with urllib.request.urlopen(f"{root}/healthz", timeout=PATIENCE) as response:
         return json.loads(response.read())
 
 
@@ -98,7 +99,7 @@ def test_a_body_that_cannot_be_read_goes_out_as_it_came(scripted, proxy, body):
     before = len(scripted.received)
     request = urllib.request.Request(f"{proxy.root}/v1/chat/completions", body, {"content-type": "application/json"})
     try:
-        urllib.request.urlopen(request, timeout=10).read()
+        urllib.request.urlopen(request, timeout=PATIENCE).read()
     except urllib.error.HTTPError as error:
         error.read()
         error.close()

@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass
 
 import pytest
+from waiting import PATIENCE
 
 from pager.testing.scripted import (
     Call,
@@ -146,7 +147,7 @@ def run(harness, program, folder, scripted, tapped, environment):
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=90,
+                timeout=PATIENCE,
                 check=False,
             )
         return _run(harness, done, sent, scripted.received)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 from pager.log.events import LegFinished, Repacked, ToolsDecided
 from pager.log.stores import open_store
@@ -178,7 +179,7 @@ def run(harness, program, folder, scripted, tapped, environment):
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=90,
+                timeout=PATIENCE,
                 check=False,
             )
         return _run(harness, done, journal, sent, scripted.received)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from diskcache.core import MODE_PICKLE, MODE_RAW
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from laws import examples
 
 from benchmarks import _logs
 from instrumentation.accounting.cache_lifetimes import shown
@@ -490,7 +491,7 @@ SAMPLES = {name: b"".join(make(1, 4)) for name, make in _logs.FORMATS.items()}
 
 
 @given(st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, tolerated=[HealthCheck.function_scoped_fixture])
 def test_no_damage_to_a_log_is_fatal(tmp_path, data):
     sample = bytearray(SAMPLES[data.draw(st.sampled_from(sorted(SAMPLES)))])
     for _ in range(data.draw(st.integers(1, 8))):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.item_sizes import PICTURE
@@ -585,13 +586,12 @@ def check_sums(prepared):
     assert all(len(page.states) == len(found.calls) for page in found.pages())
 
 
-@settings(max_examples=100)
 @given(sessions())
 def test_the_parts_of_every_call_add_up_to_its_prompt(prepared):
     check_sums(prepared)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.one_of(anything(CHAT), anything(MESSAGES), anything(RESPONSES)))
 def test_the_parts_add_up_whatever_the_items_are(prepared):
     check_sums(prepared)
@@ -752,7 +752,6 @@ def superseded(prompt):
     return {int(name) for name in dead}
 
 
-@settings(max_examples=100)
 @given(sessions())
 def test_an_independent_count_agrees_on_every_page_of_every_call(prepared):
     found, slow = anatomy(prepared), Slow(prepared).parts()
@@ -771,7 +770,7 @@ def check_agreement(prepared):
     assert totals.amplification == pytest.approx(amplification, rel=0.01)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(sessions().filter(lambda one: any(step.answered for step in one.recording.steps)))
 def test_an_independent_count_of_a_session_agrees_within_a_hundredth(prepared):
     check_agreement(prepared)

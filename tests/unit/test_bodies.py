@@ -142,12 +142,10 @@ def test_a_bomb_is_unpacked_in_small_pieces(encoding, compress):
     assert max(sizes) <= 2 * GIVEN
 
 
-@pytest.mark.parametrize(
-    ("encoding", "empty"), [("gzip", gzip.compress(b"")), ("zstd", zstandard.ZstdCompressor().compress(b""))]
-)
-def test_a_body_of_nothing_but_empty_members_is_not_understood(encoding, empty):
+@pytest.mark.parametrize(("encoding", "compress"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])
+def test_a_body_of_nothing_but_empty_members_is_not_understood(encoding, compress):
     with pytest.raises(NotUnderstood, match="members"):
-        decoded(empty * 200_000, encoding, 10_000)
+        decoded(compress(b"") * 200_000, encoding, 10_000)
 
 
 def test_a_body_of_some_members_is_read_whole():

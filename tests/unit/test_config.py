@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -179,7 +179,6 @@ def test_every_setting_can_be_given_in_each_layer(key, tmp_path):
 
 
 @given(given_in=st.lists(st.sets(st.sampled_from(KEYS)), min_size=3, max_size=3), ports=st.permutations([1, 2, 3]))
-@settings(deadline=None)
 def test_each_layer_beats_the_former_ones(given_in, ports, tmp_path_factory):
     def text(key, port):
         # Layers differ in the port and in the name of the model; the other values tell by their origin.
@@ -532,7 +531,6 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path):
 
 
 @given(values=SOME_SETTINGS)
-@settings(deadline=None)
 def test_what_is_printed_gives_the_same_settings_back(values, tmp_path_factory):
     folder = tmp_path_factory.mktemp("render")
     loaded = in_layers(folder, flags=values)

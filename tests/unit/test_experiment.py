@@ -5,8 +5,9 @@ from itertools import count
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 
 from instrumentation.accounting.confidence import (
     DRAWS,
@@ -255,7 +256,7 @@ positive = st.floats(0.01, 1e6)
 sessions = st.lists(st.tuples(positive, st.integers(1, 500)), min_size=2, max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(sessions, sessions, st.floats(0.01, 100.0))
 def test_a_ratio_lies_in_its_interval_and_scales_with_the_costs(own, others, factor):
     one, other = group(own), group(others)

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 
 from instrumentation.accounting.addresses import Where, find_call, meant
 from instrumentation.accounting.explain import Conditions, explain
@@ -185,7 +186,7 @@ def test_pages_that_had_gone_say_when_and_are_not_weighed():
     assert "evicted at call 11" in explain_words.as_text(found)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(15)
 @given(
     st.lists(st.tuples(st.integers(5, 300), st.sampled_from([10.0, 280.0, 900.0])), min_size=3, max_size=14),
     st.sampled_from(["cost_aware", "fifo_age", "lru"]),
@@ -589,7 +590,7 @@ def test_where_nothing_was_decided_of_tools_that_is_said():
     assert "tools nothing was decided of them by then" in plainly(found)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(10)
 @given(
     st.lists(st.tuples(st.integers(5, 300), st.sampled_from([10.0, 900.0]), st.integers(0, 2)), min_size=3, max_size=9)
 )

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 from pager.log.stores import open_store
 from pager.paging.plan_call import Pager
@@ -119,7 +120,7 @@ def test_a_rescue_waits_for_what_is_done_aside_in_its_session(turns):
     order, go_on = [], threading.Event()
 
     def heavy():
-        go_on.wait(20)
+        go_on.wait(PATIENCE)
         order.append("heavy")
 
     async def play():

@@ -2,41 +2,53 @@
 
 import asyncio
 
-import psutil
+from pager.proxy.serving.memory_trim import WORTH_IT, Memory, give_back
 
-from pager.proxy.serving import memory_trim
-
-
-def resident():
-    return psutil.Process().memory_info().rss
+CALM = 0.01
 
 
-def test_what_a_burst_left_behind_is_handed_back_when_it_is_calm():
+def given_back(*bursts):
+    """How often memory is given back; each burst is the sizes of bodies whose calls are under way together."""
+    times = []
+
     async def play():
-        watch = memory_trim.Memory()
-        before = resident()
-        with watch:
-            held = [bytes(50_000) for _ in range(4000)]
-            watch.passed(sum(map(len, held)))
-            kept = held[::100]
-            del held
-        with watch:
-            await asyncio.sleep(memory_trim.CALM * 1.5)
-            busy = watch._passed
-        await asyncio.sleep(memory_trim.CALM * 1.5)
-        return before, resident(), busy, watch._passed, len(kept)
+        memory = Memory(lambda: times.append(1), CALM)
+        for sizes in bursts:
+            with memory:
+                for size in sizes:
+                    memory.passed(size)
+                await asyncio.sleep(5 * CALM)
+                assert len(times) <= bursts.index(sizes), "while a call is under way"
+        await asyncio.sleep(5 * CALM)
 
-    before, after, while_busy, at_the_end, _ = asyncio.run(play())
-    assert while_busy > memory_trim.WORTH_IT
-    assert at_the_end == 0
-    assert after - before < 100 << 20
+    asyncio.run(play())
+    return len(times)
 
 
-def test_small_calls_leave_nothing_to_tidy():
+def test_memory_is_given_back_once_when_a_burst_of_large_calls_is_over():
+    assert given_back([WORTH_IT // 2, WORTH_IT // 2]) == 1
+
+
+def test_what_small_calls_passed_adds_up():
+    assert given_back([WORTH_IT // 2], [WORTH_IT // 2]) == 1
+
+
+def test_small_calls_leave_nothing_to_give_back():
+    assert given_back([1_000], [1_000]) == 0
+
+
+def test_a_call_that_comes_in_time_puts_it_off():
     async def play():
-        watch = memory_trim.Memory()
-        with watch:
-            watch.passed(1000)
-        return watch._timer
+        times = []
+        memory = Memory(lambda: times.append(1), 3_600)
+        with memory:
+            memory.passed(WORTH_IT)
+        with memory:
+            await asyncio.sleep(CALM)
+        return times
 
-    assert asyncio.run(play()) is None
+    assert asyncio.run(play()) == []
+
+
+def test_giving_memory_back_works_on_every_system():
+    give_back()

@@ -9,8 +9,9 @@ import orjson
 import pytest
 from anthropic import Anthropic
 from guards import Picky, Watching
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 
 from pager.errors import NotUnderstood
 from pager.testing.scripted.common import Turn
@@ -523,7 +524,6 @@ def test_other_bodies_are_not_understood(body):
 
 # ---------------------------------------------------------------- laws
 
-UNHURRIED = settings(deadline=None)  # cores may be shared
 words = st.text("ab é☔\n", min_size=1, max_size=12)
 shown_blocks = st.one_of(
     words.map(text),
@@ -581,20 +581,18 @@ def without_hiding(legs):
     return b"".join([opening, *body, delta, event("message_stop")])
 
 
-@settings(UNHURRIED)
 @given(conversations())
 def test_the_clients_stream_is_that_of_a_call_without_hidden_legs(legs):
     client = drive([leg.stream for leg in legs]).client
     assert read_events(client) == read_events(without_hiding(legs))
 
 
-@settings(UNHURRIED, max_examples=50)
+@examples(50)
 @given(conversations())
 def test_the_sdk_sees_no_difference(sdk, legs):
     assert sdk.stream(drive([leg.stream for leg in legs]).client) == sdk.stream(without_hiding(legs))
 
 
-@settings(UNHURRIED)
 @given(conversations())
 def test_nothing_hidden_leaks(legs):
     streamed, whole = drive([leg.stream for leg in legs]), drive_bodies([leg.body for leg in legs])
@@ -605,7 +603,6 @@ def test_nothing_hidden_leaks(legs):
             assert word.startswith("toolu_") or word.encode() not in client
 
 
-@settings(UNHURRIED)
 @given(conversations(), st.data())
 def test_a_stream_split_at_any_bytes_is_the_same(legs, data):
     def cut(stream):
@@ -616,14 +613,13 @@ def test_a_stream_split_at_any_bytes_is_the_same(legs, data):
     assert drive(streams, cut) == drive(streams)
 
 
-@settings(UNHURRIED, max_examples=50)
+@examples(50)
 @given(conversations(), st.sampled_from([b"\n", b"\r\n", b"\r"]))
 def test_byte_by_byte_is_the_same_as_at_once(legs, line):
     streams = [leg.stream.replace(b"\n", line) for leg in legs]
     assert drive(streams, lambda stream: [stream[at : at + 1] for at in range(len(stream))]) == drive(streams)
 
 
-@settings(UNHURRIED)
 @given(conversations())
 def test_streams_and_bodies_hold_and_record_the_same(legs):
     streamed, whole = drive([leg.stream for leg in legs]), drive_bodies([leg.body for leg in legs])
@@ -631,7 +627,7 @@ def test_streams_and_bodies_hold_and_record_the_same(legs):
     assert streamed.legs == whole.legs
 
 
-@settings(UNHURRIED, max_examples=50)
+@examples(50)
 @given(conversations())
 def test_the_sdk_reads_the_same_message_from_a_body(sdk, legs):
     _, streamed = sdk.stream(drive([leg.stream for leg in legs]).client)
@@ -716,7 +712,6 @@ def mixtures(draw):
     return [*legs, leg(rounds, [TOOL, "refused", "checked", "free", "text"], 0)]
 
 
-@settings(UNHURRIED)
 @given(mixtures())
 def test_to_watch_more_calls_changes_nothing_but_when_they_come(legs):
     soon, late = new_splice(Picky()), new_splice(Picky(everything=True))
@@ -739,7 +734,7 @@ def test_to_watch_more_calls_changes_nothing_but_when_they_come(legs):
     ]
 
 
-@settings(UNHURRIED, max_examples=50)
+@examples(50)
 @given(mixtures())
 def test_bodies_and_streams_with_some_watched_calls_say_the_same(legs):
     streams, bodies = [leg.stream for leg in legs], [leg.body for leg in legs]

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 from hypothesis import given
@@ -274,19 +273,3 @@ def test_counting_never_fails_a_call():
     meter.bypassed("asked")
     assert done
     assert fail_open.failed_steps == 4
-
-
-def test_counting_takes_next_to_nothing_of_a_call():
-    meter = Meter(Metrics(), FailOpen())
-    events = [SessionOpened("t", "", ""), answered(input=100, cached=80, written=15, output=7)]
-    best = float("inf")
-    for _ in range(5):
-        begun = perf_counter()
-        for _ in range(200):
-            with meter.call("chat", 1000, exchange := Exchange(keep=0)):
-                exchange.going_out(900)
-                exchange.judge(None)
-            meter.happened("m", events)
-        best = min(best, (perf_counter() - begun) / 200)
-    print(f"{best * 1e6:.1f} µs a call")
-    assert best < 100e-6

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.errors import NotUnderstood
@@ -19,7 +19,6 @@ from pager.wire.page_spans import spliced
 FORMATS = ("chat", "responses", "messages")
 every_format = pytest.mark.parametrize("form", FORMATS)
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string", "description": "Where it is."}}}
-UNHURRIED = settings(deadline=None)  # cores may be shared
 
 
 def schema_key(form) -> str:
@@ -142,7 +141,6 @@ def with_oddities(tools, odd) -> list:
 
 
 @every_format
-@settings(UNHURRIED)
 @given(toolboxes())
 def test_only_description_and_parameters_of_short_tools_change(form, toolbox):
     tools, chosen, odd, layout = toolbox
@@ -162,7 +160,6 @@ def test_only_description_and_parameters_of_short_tools_change(form, toolbox):
 
 
 @every_format
-@settings(UNHURRIED)
 @given(toolboxes())
 def test_every_tool_is_offered_in_its_order_with_its_values(form, toolbox):
     tools, _, odd, layout = toolbox
@@ -177,7 +174,6 @@ def test_every_tool_is_offered_in_its_order_with_its_values(form, toolbox):
             assert json.loads(there) == given_tool[key] if key in given_tool else there == b""
 
 
-@settings(UNHURRIED)
 @given(toolboxes())
 def test_the_same_tool_has_the_same_handle_in_every_format(toolbox):
     tools, _, _, layout = toolbox
@@ -195,7 +191,6 @@ def test_the_same_tool_has_the_same_handle_in_every_format(toolbox):
 
 
 @every_format
-@settings(UNHURRIED)
 @given(toolboxes(), layouts)
 def test_a_list_is_known_again_however_it_is_written(form, toolbox, other):
     tools, _, _, layout = toolbox

@@ -2,11 +2,11 @@
 
 import json
 import re
-import time
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from laws import examples
 
 from pager.text.outline import (
     EDGE,
@@ -394,7 +394,7 @@ pieces = st.one_of(st.text(max_size=60), st.sampled_from(SCRAPS))
 texts = st.lists(pieces, max_size=30).map("".join)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(texts)
 @example("1: \n2: ")
 @example("{")
@@ -422,11 +422,11 @@ def test_any_json_has_an_outline(value):
     assert outline(json.dumps(value))
 
 
-MEGABYTES = 5_000_000
+A_MEGABYTE = 1_000_000
 
 
 def of(piece):
-    return piece * (MEGABYTES // len(piece))
+    return piece * (A_MEGABYTE // len(piece))
 
 
 RUNS = [
@@ -460,8 +460,5 @@ RUNS += ["=" + " " * 290 + "\n", "int " * 70 + "(\n", "diff --git a/" + " b" * 1
 
 
 @pytest.mark.parametrize("piece", RUNS, ids=lambda piece: repr(piece[:12]))
-def test_five_megabytes_of_anything_cost_no_more_than_a_blink(piece):
-    text = of(piece)
-    start = time.process_time()
-    outline(text)
-    assert time.process_time() - start < 0.5
+def test_the_outline_of_a_megabyte_of_anything_is_short(piece):
+    assert len(outline(of(piece))) < 10_000

@@ -14,8 +14,9 @@ from zlib import crc32
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
+from laws import examples
 
 from pager.log.events import LegFinished, Repacked, ToolsDecided
 from pager.log.stores import open_store
@@ -47,7 +48,7 @@ PROSE = "Does one thing. " + "And it has a long story to tell of how it does tha
 MORE = tuple(f"extra_{at}" for at in range(10))
 SIZED = {"type": "object", "properties": {"size": {"type": "integer", "description": PROSE}}, "required": ["size"]}
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
-LAW = settings(max_examples=40, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
+LAW = examples(40, tolerated=HealthCheck, phases=PHASES)
 
 
 # ---------------------------------------------------------------- what is said

@@ -3,8 +3,9 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 
 from pager.errors import NotUnderstood
 from pager.wire import parse_cache
@@ -40,7 +41,7 @@ turn = st.lists(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.lists(st.tuples(turn, st.integers(0, 6), st.booleans(), st.sampled_from([None, 1])), max_size=6), st.booleans()
 )

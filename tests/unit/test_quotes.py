@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -154,10 +153,8 @@ def test_half_of_an_emoji_is_no_error():
 @pytest.mark.parametrize(
     "text", ["\n" * 500_000, " " * 500_000, "1" * 500_000, "a/" * 250_000, ("\n" + "-" * 99) * 5_000]
 )
-def test_a_strange_text_takes_no_longer(text):
-    begun = time.perf_counter()
-    signs(text)
-    assert time.perf_counter() - begun < 1
+def test_a_strange_text_has_no_more_signs(text):
+    assert len(signs(text)) <= LIMIT
 
 
 # What a model wrote in a call

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from guards import Unwatched
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.paging.page_in import definition, name_for
@@ -481,7 +481,6 @@ def is_call(item):
     return item.get("type") in ("function_call", "custom_tool_call")
 
 
-@settings(deadline=None)
 @given(conversations(), st.booleans())
 def test_what_the_client_repeats_becomes_the_prompt_that_the_provider_has_read(legs, drops_thoughts):
     kept = [leg_of(*leg) for leg in legs]
@@ -511,7 +510,6 @@ def _assert_paired(prompt):
         assert len(places) == 2
 
 
-@settings(deadline=None)
 @given(conversations(), st.data())
 def test_items_in_any_order_never_break_the_pairing(legs, data):
     kept = [leg_of(*leg) for leg in legs]

@@ -7,8 +7,9 @@ import httpx2
 import msgspec
 import pytest
 from guards import Picky, Watching
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 from openai import OpenAI
 
 from pager.errors import NotUnderstood
@@ -30,7 +31,6 @@ READ = {"type": "function", "name": "read", "parameters": {"type": "object", "pr
 PATCH = {"type": "custom", "name": "patch"}
 OURS = json.loads(definition("responses"))
 PAGE_IN = Call("page_in", {"pages": [HANDLE]})
-UNHURRIED = settings(deadline=None)  # cores may be shared
 OPENINGS = 2  # response.created, response.in_progress
 
 
@@ -256,7 +256,6 @@ def expected_events(legs):
     return events
 
 
-@settings(UNHURRIED)
 @given(conversations)
 def test_the_client_sees_one_answer_as_if_nothing_was_held_back(legs):
     said, held, _ = played(streams_of(legs))
@@ -269,7 +268,6 @@ def test_the_client_sees_one_answer_as_if_nothing_was_held_back(legs):
     assert [len(one.calls) for one in held] == [sum(map(is_hidden, leg)) for leg in legs]
 
 
-@settings(UNHURRIED)
 @given(conversations)
 def test_no_byte_of_the_tool_reaches_the_client(legs):
     said, _, _ = played(streams_of(legs))
@@ -277,7 +275,6 @@ def test_no_byte_of_the_tool_reaches_the_client(legs):
         assert secret not in said
 
 
-@settings(UNHURRIED)
 @given(conversations, st.data())
 def test_a_stream_split_anywhere_gives_the_same_bytes_and_the_same_legs(legs, data):
     streams = streams_of(legs)
@@ -294,7 +291,6 @@ def test_byte_by_byte_is_the_same_as_in_one_piece():
     assert played(streams_of(legs), bytewise) == played(streams_of(legs))
 
 
-@settings(UNHURRIED)
 @given(conversations)
 def test_a_leg_says_what_was_held_back_and_what_goes_into_the_prompt(legs):
     _, held, kept = played(streams_of(legs))
@@ -319,7 +315,6 @@ def test_a_leg_says_what_was_held_back_and_what_goes_into_the_prompt(legs):
     assert [one.shown for one in held] == [bool(shown(legs[: at + 1])) for at in range(len(legs))]
 
 
-@settings(UNHURRIED)
 @given(conversations)
 def test_a_call_in_one_piece_says_the_same_as_a_streamed_one(legs):
     splice = responses.splice("page_in", Watching(imitates))
@@ -476,7 +471,6 @@ def test_an_error_inside_a_stream_passes_with_the_next_number():
     assert end == {**error, "sequence_number": len(decoded(said))}
 
 
-@settings(UNHURRIED)
 @given(conversations, st.data())
 def test_a_stream_that_breaks_off_anywhere_shows_no_trace_either(legs, data):
     streams = streams_of(legs)
@@ -773,7 +767,7 @@ def test_the_sdk_hears_a_call_with_hidden_legs_as_one_without(final, rounds):
     assert said == direct
 
 
-@settings(UNHURRIED, max_examples=30)
+@examples(30)
 @given(conversations)
 def test_the_sdk_accepts_every_conversation(legs):
     said, _, _ = played(streams_of(legs))
@@ -947,7 +941,6 @@ def visible(legs):
     return [item for leg in legs for item in leg if item.get("name") not in ("page_in", "refused")]
 
 
-@settings(UNHURRIED)
 @given(mixtures())
 def test_to_watch_more_calls_changes_nothing_but_when_they_come(legs):
     soon, late = picky(), picky(everything=True)
@@ -971,7 +964,7 @@ def test_to_watch_more_calls_changes_nothing_but_when_they_come(legs):
     assert events[-1]["response"]["output"] == visible(legs)
 
 
-@settings(UNHURRIED, max_examples=50)
+@examples(50)
 @given(mixtures())
 def test_a_call_in_one_piece_with_some_watched_calls_says_the_same(legs):
     streams = [stream_of(leg, number) for number, leg in enumerate(legs)]

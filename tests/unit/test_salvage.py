@@ -9,6 +9,7 @@ from contextlib import closing
 from hashlib import sha256
 
 import pytest
+from waiting import PATIENCE
 
 from instrumentation.accounting.log_check import check
 from pager.errors import StoreCorrupt
@@ -61,7 +62,7 @@ def fill(folder):
                 head=head,
             )
             heads[session] = head
-            store.append(batch).result(30)
+            store.append(batch).result(PATIENCE)
 
 
 def contents(folder):
@@ -129,7 +130,7 @@ def test_a_log_with_any_one_damaged_page_is_rebuilt_and_says_what_was_lost(sound
         assert [line for line in problems if "missing" not in line] == [], (page, problems)
         whole += not gone and not lost and left_marks == marks and left_heads == heads and not problems
         with closing(Store.open(folder)) as store:  # and it is a log again
-            seq = store.append(Batch("s_0", 1.0, [BranchOpened(9, "root", "chat")])).result(30)
+            seq = store.append(Batch("s_0", 1.0, [BranchOpened(9, "root", "chat")])).result(PATIENCE)
             assert seq > max(events)
             assert store.check().problems == problems
     assert whole >= len(pages_of(original)) / 10  # inner pages and indexes cost nothing
@@ -154,7 +155,7 @@ def test_what_is_only_in_the_write_ahead_log_is_read_too(tmp_path):
     live, folder = tmp_path / "live", tmp_path / "log"
     fill(live)
     with closing(Store.open(live)) as store:
-        store.append(Batch("late", 1.0, [SessionOpened("local", "late", "x")])).result(30)
+        store.append(Batch("late", 1.0, [SessionOpened("local", "late", "x")])).result(PATIENCE)
         shutil.copytree(live, folder)  # as a crash leaves it
     overwrite(folder / FILE, 0, bytes(PAGE))
     salvage("sqlite", folder)

@@ -6,8 +6,9 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 
 from instrumentation.accounting.addresses import Where
 from instrumentation.accounting.tool_log import ByForm, Source
@@ -447,7 +448,7 @@ TURNS = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(40)
 @given(st.lists(st.lists(TURNS, min_size=1, max_size=6), min_size=1, max_size=3), st.sampled_from([300, 20_000]))
 def test_parts_add_up_to_wholes(plays, defer_above):
     store = Store()

@@ -10,6 +10,7 @@ from hashlib import sha256
 
 import pytest
 import uvloop
+from waiting import PATIENCE
 
 from pager.config.settings import Settings
 from pager.errors import StoreCorrupt
@@ -107,8 +108,8 @@ async def learning(pager, store, command, pace=SOON):
         await learner.stop()
 
 
-async def until(true, seconds=10.0):
-    end = time.monotonic() + seconds
+async def until(true):
+    end = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < end, "it does not come true"
         await asyncio.sleep(0.01)
@@ -195,7 +196,7 @@ def test_the_real_command_learns_under_the_servers_own_loop(store, pager, tmp_pa
 
     async def play():
         async with learning(pager, store, command(Settings(data_dir=tmp_path))):
-            await until(lambda: pager.learned, 30)
+            await until(lambda: pager.learned)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(play())
@@ -249,16 +250,19 @@ def test_what_was_worked_out_by_hand_is_taken_too(store, pager, tmp_path):
 
 def test_it_gives_way_to_everything_else(store, pager, tmp_path):
     begin(store, ago=2 * DAY)
-    wait = (
-        "import os, sys, time; time.sleep(0.3); open(sys.argv[1], 'w').write(str(os.getpriority(os.PRIO_PROCESS, 0)))"
-    )
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    wait = f"""
+import os, pathlib, sys, time
+while os.getpriority(os.PRIO_PROCESS, 0) <= {mine}:
+    time.sleep(0.01)
+pathlib.Path(sys.argv[1]).touch()
+"""
 
     async def play():
         async with learning(pager, store, python(wait, tmp_path / "nice")):
-            await until(lambda: (tmp_path / "nice").exists() and (tmp_path / "nice").read_text())
+            await until((tmp_path / "nice").exists)
 
     asyncio.run(play())
-    assert int((tmp_path / "nice").read_text()) > os.getpriority(os.PRIO_PROCESS, 0)
 
 
 # What goes wrong
@@ -299,7 +303,7 @@ sys.exit("odd" if len(before) % 2 else 0)
 
     async def play():
         async with learning(pager, store, python(code, tmp_path / "ran"), Pace(0.0, 0.01, age=0.0)):
-            await until(lambda: len(caplog.records) >= 2, 20)
+            await until(lambda: len(caplog.records) >= 2)
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(play())

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator, validator_for
+from laws import examples
 
 from pager.errors import NotUnderstood
 from pager.paging.stub import HANDLE, handle_of
@@ -285,7 +286,7 @@ def allows(schema, value):
     return validator_for(schema, default=Draft202012Validator)(schema).is_valid(value)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.randoms(use_true_random=False))
 def test_exactly_the_prose_is_dropped_and_the_order_is_kept(rng):
     bare, dressed = grown_whole(rng)
@@ -294,7 +295,7 @@ def test_exactly_the_prose_is_dropped_and_the_order_is_kept(rng):
     assert orjson.dumps(without_prose(stripped)) == orjson.dumps(bare)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.randoms(use_true_random=False))
 def test_a_slim_schema_allows_exactly_what_the_whole_one_does(rng):
     _, dressed = grown_whole(rng)
@@ -324,7 +325,7 @@ def plainly(rng, depth):
     return explained(rng, made)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.randoms(use_true_random=False))
 def test_what_fits_a_tool_fits_its_slim_form_and_a_wrong_name_or_type_fits_neither(rng):
     whole = parameters_of(rng)

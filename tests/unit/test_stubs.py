@@ -1,13 +1,13 @@
 """A stub says what a page was, within its limit, with its own handle and no other."""
 
 import json
-import time
 from dataclasses import replace
 from hashlib import sha256
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from laws import examples
 
 from pager.paging.page import STUB_TOKENS
 from pager.paging.stub import (
@@ -127,7 +127,7 @@ subjects = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)  # the first count loads a vocabulary
+@examples(300)
 @given(subjects, st.sampled_from(COUNTS), st.integers(0, 120))
 @example(replace(READ, tool="pg_", argument="abcdef0123", text="pg_\x00abcdef0123"), quarter, 64)
 def test_any_stub_keeps_to_its_limit_and_holds_its_own_handle_only(subject, count, limit):
@@ -140,7 +140,6 @@ def test_any_stub_keeps_to_its_limit_and_holds_its_own_handle_only(subject, coun
     stub.encode()
 
 
-@settings(deadline=None)
 @given(subjects, st.sampled_from([len, quarter, o200k, claude]))
 def test_with_the_usual_limit_no_stub_is_a_bare_handle(subject, count):
     assert make_stub(subject, ID, count, STUB_TOKENS) != ID
@@ -215,7 +214,5 @@ def test_any_arguments_have_a_short_plain_main_argument(arguments):
     ],
     ids=["spaces", "words", "list", "keys", "nested", "no json"],
 )
-def test_five_megabytes_of_arguments_cost_no_more_than_a_blink(arguments):
-    start = time.process_time()
-    main_argument(arguments)
-    assert time.process_time() - start < 0.5
+def test_the_main_argument_of_five_megabytes_is_short(arguments):
+    assert len(main_argument(arguments)) < 1_000

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from waiting import PATIENCE
 
 from instrumentation.reports.columns import columns
 from pager.terminal import Formatter, harmless, say
@@ -68,7 +69,9 @@ def test_a_message_of_the_log_is_one_harmless_line_and_what_was_raised_stands_be
 def printed(words, encoding):
     code = f"from pager.terminal import printable; printable(); print({words!r})"
     env = {**os.environ, "PYTHONIOENCODING": encoding}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True, env=env).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=PATIENCE, check=True, env=env
+    ).stdout
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

@@ -6,13 +6,13 @@ import random
 import re
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from laws import examples
 
 from pager.pricing.tokens import (
     _SAFE_CUT,
@@ -127,13 +127,6 @@ def test_importing_the_modules_imports_no_tokenizer():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_a_vocabulary_loads_in_well_under_a_second():
-    load.cache_clear()
-    began = time.process_time()
-    load("o200k_base")
-    assert time.process_time() - began < 0.8
-
-
 # Long texts.
 
 
@@ -156,11 +149,8 @@ LONG = {
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
 @pytest.mark.parametrize("family", [O200K, CL100K], ids=lambda family: family.name)
-def test_a_million_bytes_of_anything_are_counted_quickly(text, family):
-    load(family.vocabulary)
-    began = time.process_time()
+def test_a_million_bytes_of_anything_are_counted(text, family):
     assert Counter().count(text, family) > 0
-    assert time.process_time() - began < 1.5
 
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
@@ -197,7 +187,7 @@ def test_pieces_put_together_are_the_text_and_none_is_too_long(text, limit):
 
 
 @given(mixed, st.sampled_from([O200K, CL100K]))
-@settings(max_examples=400)
+@examples(400)
 def test_a_cut_at_a_good_place_changes_no_token(text, family):
     text = text.encode("utf-8", "replace").decode()
     encode = load(family.vocabulary).encode_ordinary
@@ -245,10 +235,10 @@ def test_what_is_asked_for_again_is_kept_and_the_rest_forgotten():
 def test_a_remembered_text_is_not_tokenized_again():
     counter, text = Counter(), "some words and more " * 50_000
     counter.count(text, O200K)
-    began = time.process_time()
+    before = load.cache_info()
     for _ in range(10):
         counter.count(text, CLAUDE)
-    assert time.process_time() - began < 0.5
+    assert load.cache_info() == before, "the tokenizer was not asked for"
 
 
 def test_threads_get_the_same_counts():

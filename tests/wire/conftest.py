@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from anthropic import Anthropic
 from openai import OpenAI
+from waiting import PATIENCE
 
 from pager.log.events import Repacked, decode
 from pager.testing.scripted import Call, Say, Script
@@ -141,7 +142,7 @@ class Agent:
 
     def go_to(self, root):
         """Talk to this address from now on."""
-        http = httpx2.Client(transport=self.tee, timeout=20, trust_env=False)
+        http = httpx2.Client(transport=self.tee, timeout=PATIENCE, trust_env=False)
         options = {"max_retries": 0, "default_headers": {"x-session-id": self.session}, "http_client": http}
         self.root, self.sdk = root, self.connect(root, **options)
 

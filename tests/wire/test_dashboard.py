@@ -7,6 +7,7 @@ import urllib.parse
 import urllib.request
 
 import pytest
+from waiting import PATIENCE
 
 from pager.testing.scripted import Say, Script
 
@@ -17,7 +18,7 @@ def fetch(root, path, method="GET", **headers):
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     request = urllib.request.Request(root + path, body, named, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             return response.status, dict(response.headers), response.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -28,7 +29,7 @@ def ask(root, text="hello", session="a-session"):
     body = {"model": "claude-opus-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": text}]}
     headers = {"content-type": "application/json", "x-session-id": session, "user-agent": "agent/1"}
     request = urllib.request.Request(f"{root}/v1/messages", json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
         return response.status
 
 

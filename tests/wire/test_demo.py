@@ -14,6 +14,7 @@ from urllib.request import urlopen
 import pytest
 from aiohttp import ClientSession
 from rich.console import Console
+from waiting import PATIENCE
 
 from instrumentation.reports.gather import Wanted, gather
 from pager.cli import main
@@ -38,8 +39,6 @@ from pager.testing.scripted import ScriptedModel
 from pager.testing.scripted.chat import Chat
 from pager.testing.scripted.prompt_cache import HALF_AN_HOUR, PromptCache
 from pager.wire.dialects import load
-
-PATIENCE = 120
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
+from waiting import PATIENCE
 
 from pager.log.events import SessionOpened
 from pager.log.stores import open_store
@@ -47,7 +48,7 @@ def messages(root, **headers):
 def get(root, path, **headers):
     request = urllib.request.Request(root + path, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             return response.status, response.read()
     except urllib.error.HTTPError as error:
         with error:

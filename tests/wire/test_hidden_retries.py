@@ -6,6 +6,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
+from waiting import PATIENCE
 
 from pager.log.events import AttemptFailed, LegFailed
 from pager.testing.scripted import (
@@ -42,7 +43,7 @@ def posted(agent, **more):
     """The bytes of the next streamed call, however far they come, and whether the stream reached its end."""
     headers = {"x-session-id": agent.session, "anthropic-version": "2023-06-01"}
     got = bytearray()
-    with httpx2.Client(trust_env=False, timeout=20) as http:
+    with httpx2.Client(trust_env=False, timeout=PATIENCE) as http:
         request = http.stream("POST", agent.root + agent.path, json=agent.body(stream=True, **more), headers=headers)
         with request as answer:
             assert answer.status_code == 200
@@ -197,7 +198,7 @@ def test_a_client_that_leaves_while_a_leg_waits_ends_the_call(stage, wire):
     stage.play(PageIn(Fail(529, headers={"retry-after": "50"}), text="Let me see. "))
     agent = stage.agent(wire).opened()
     headers = {"x-session-id": agent.session, "anthropic-version": "2023-06-01"}
-    with httpx2.Client(trust_env=False, timeout=20) as http:
+    with httpx2.Client(trust_env=False, timeout=PATIENCE) as http:
         body = agent.body(stream=True)
         with http.stream("POST", agent.root + agent.path, json=body, headers=headers) as answer:
             chunks = answer.iter_raw()

@@ -7,6 +7,7 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
+from waiting import PATIENCE
 
 from pager.log.events import AttemptFailed, SessionOpened, encode
 from pager.log.stores import open_store
@@ -26,7 +27,7 @@ def variables(**values):
 def ask(root, key, path="/v1/chat/completions"):
     body = json.dumps({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}).encode()
     headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
-    with urllib.request.urlopen(urllib.request.Request(root + path, body, headers), timeout=10) as response:
+    with urllib.request.urlopen(urllib.request.Request(root + path, body, headers), timeout=PATIENCE) as response:
         return response.status
 
 

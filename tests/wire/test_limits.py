@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import brotli
 import pytest
 import zstandard
+from waiting import PATIENCE
 
 from pager.log.events import AnswerFinished, decode
 from pager.testing.scripted import (
@@ -46,7 +47,7 @@ def answer(client):
 
 
 def ask(proxy, body=BODY, headers=(), path=CHAT, method="POST"):
-    with closing(http.client.HTTPConnection(urlsplit(proxy.root).netloc, timeout=20)) as connection:
+    with closing(http.client.HTTPConnection(urlsplit(proxy.root).netloc, timeout=PATIENCE)) as connection:
         connection.request(method, path, body, {"content-type": "application/json", **dict(headers)})
         response = connection.getresponse()
         return response.status, response.read()

@@ -5,6 +5,7 @@ import urllib.error
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families as read
+from waiting import PATIENCE
 
 from pager.testing.scripted import (
     Fail,
@@ -18,7 +19,7 @@ def ask(root, path="/v1/chat/completions", method="POST"):
     body = json.dumps({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}).encode()
     request = urllib.request.Request(root + path, body, {"content-type": "application/json"}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             return response.status, response.read()
     except urllib.error.HTTPError as error:
         with error:
@@ -27,7 +28,7 @@ def ask(root, path="/v1/chat/completions", method="POST"):
 
 def counted(root):
     """The value of every sample, by its name and its labels; the answer must be in the format that it says it is."""
-    with urllib.request.urlopen(f"{root}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"{root}/metrics", timeout=PATIENCE) as response:
         assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
         families = list(read(response.read().decode()))
     told = (sample for family in families for sample in family.samples)
@@ -87,7 +88,9 @@ def test_only_reading_is_ours(scripted, start_proxy):
     scripted.play(Script([Say("fine")], repeat=True))
     with start_proxy() as proxy:
         ask(proxy.root, "/metrics")
-        with urllib.request.urlopen(urllib.request.Request(f"{proxy.root}/metrics", method="HEAD"), timeout=10) as head:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{proxy.root}/metrics", method="HEAD"), timeout=PATIENCE
+        ) as head:
             assert head.status == 200
             assert head.read() == b""
     assert [(received.method, received.target) for received in scripted.received] == [("POST", "/metrics")]

@@ -13,6 +13,7 @@ import httpx2
 import openai
 import pytest
 import zstandard
+from waiting import PATIENCE
 
 from pager.config.settings import Upstream as UpstreamSettings
 from pager.log.events import (
@@ -386,11 +387,11 @@ def test_a_call_that_can_not_carry_the_tool_goes_out_in_full(stage, wire, more):
 
 
 def test_a_client_that_leaves_during_a_hidden_leg_is_gone_upstream(stage, wire, stream, outcome, eventually):
-    stage.play(PageIn(Slow(15, DONE)), DONE)
+    stage.play(PageIn(Slow(600, DONE)), DONE)
     agent = stage.agent(wire, stream=stream).opened()
-    assert issubclass(outcome(lambda: agent.ask(timeout=0.4))[0], ERRORS)
+    assert issubclass(outcome(lambda: agent.ask(timeout=2.0))[0], ERRORS)
     assert len(agent.legs[-1]) == 2
-    assert eventually(lambda: agent.legs[-1][1].left_at, 1.0)
+    assert eventually(lambda: agent.legs[-1][1].left_at)
     assert [event.phase for event in stage.log(agent, AttemptFailed, count=1)] == ["client"]
     stage.lawful = False
     assert agent.ask().text == DONE.text
@@ -400,7 +401,7 @@ def test_each_event_of_a_paged_call_is_passed_on_before_the_next_is_sent(stage, 
     stage.play(Gated(DONE))
     agent = stage.agent(wire).opened()
     headers = {"x-session-id": agent.session, "anthropic-version": "2023-06-01"}
-    with httpx2.Client(trust_env=False, timeout=5) as http:
+    with httpx2.Client(trust_env=False, timeout=PATIENCE) as http:
         request = http.stream("POST", agent.root + agent.path, json=agent.body(stream=True), headers=headers)
         with request as answer:
             chunks = answer.iter_raw()
@@ -420,7 +421,7 @@ def test_what_is_said_after_hidden_legs_is_passed_on_at_once(stage, wire, events
     agent = stage.agent(wire).opened()
     headers = {"x-session-id": agent.session, "anthropic-version": "2023-06-01"}
     got = bytearray()
-    with httpx2.Client(trust_env=False, timeout=9) as http:
+    with httpx2.Client(trust_env=False, timeout=PATIENCE) as http:
         request = http.stream("POST", agent.root + agent.path, json=agent.body(stream=True), headers=headers)
         with request as answer:
             reading = threading.Thread(target=lambda: [got.extend(chunk) for chunk in answer.iter_raw()])
@@ -433,8 +434,8 @@ def test_what_is_said_after_hidden_legs_is_passed_on_at_once(stage, wire, events
     assert b"fine" in got
 
 
-BUSY = PageIn(Fail(529, headers={"retry-after": "0.4"}))
-STILL = {"leg": (PageIn(Slow(0.4, DONE)),), "held": (Gated(PageIn(DONE, pages=3)),), "waiting": (BUSY, DONE)}
+BUSY = PageIn(Fail(529, headers={"retry-after": "0.6"}))
+STILL = {"leg": (PageIn(Slow(0.6, DONE)),), "held": (Gated(PageIn(DONE, pages=3)),), "waiting": (BUSY, DONE)}
 
 
 @pytest.mark.parametrize("answers", STILL.values(), ids=STILL)
@@ -453,7 +454,7 @@ def test_a_stream_that_stands_still_gets_heartbeats(stage, backstage, wire, answ
 
 
 async def _beaten(scripted, dialect, calls):
-    """What the client of the last of these calls gets where a heart beats every 0.04 seconds."""
+    """What the client of the last of these calls gets where a heart beats every hundredth of a second."""
     rule = Rule("fifo_age", load_policy("fifo_age", {"age": 2}))
     pager = Pager(Arms(rule), in_force("", {}), dialects.load, marks=False)
     journal = Journal(open_store("memory", Path()), dialects.load, 10, pager)
@@ -467,7 +468,7 @@ async def _beaten(scripted, dialect, calls):
     for body in calls:
         incoming = Incoming(dialect, dialect.parse(body), "local", {"x-session-id": "s"}, "", "", time.time())
         entry = await journal.receive(incoming)
-    wiring = Wiring(upstream, journal, pager, time.time, Limits(5, 60), lambda: 0.0, beat=0.04)
+    wiring = Wiring(upstream, journal, pager, time.time, Limits(5, 60), lambda: 0.0, beat=0.01)
     legs = Legs(wiring, entry, entry.paged, calls[-1], scope, send)
     await upstream.start()
     releasing = asyncio.create_task(_release(scripted))
@@ -524,7 +525,7 @@ def test_eight_sessions_page_at_once(stage, wire):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert failures == []
     assert all(len(agent.turns) == 10 for agent in agents)
     assert sum(len(legs) for agent in agents for legs in agent.legs) > 8 * 10 + 8

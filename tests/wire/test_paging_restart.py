@@ -121,5 +121,5 @@ def _asking(agent, outcome):
     thread = threading.Thread(target=lambda: outcome(lambda: agent.ask(timeout=5.0)))
     before = len(agent.stage.received)
     thread.start()
-    assert agent.stage.eventually(lambda: len(agent.stage.received) >= before + 2, 30)
+    assert agent.stage.eventually(lambda: len(agent.stage.received) >= before + 2)
     return thread

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from rawprovider import HANG_UP, PAUSE, RESET, RawProvider
+from waiting import PATIENCE
 
 CHAT, OTHER = "/v1/chat/completions", "/v1/embeddings"
 BODY = json.dumps({"model": "m-1", "messages": [{"role": "user", "content": "How is the weather?"}]}).encode()
@@ -30,7 +31,7 @@ def through(_standing):
 
     def ask(answers, times=1, path=CHAT, method="POST"):
         provider.play(*answers)
-        with closing(http.client.HTTPConnection(urlsplit(proxy.root).netloc, timeout=20)) as connection:
+        with closing(http.client.HTTPConnection(urlsplit(proxy.root).netloc, timeout=PATIENCE)) as connection:
             return [_asked(connection, method, path) for _ in range(times)], provider.requests
 
     return ask

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from waiting import PATIENCE
 
 from pager.testing.scripted import Say, Script
 
@@ -50,7 +51,7 @@ def end_to_end(headers):
 def test_recorded_requests_reach_the_provider_byte_for_byte(proxy, scripted, file):
     scripted.play(Script([Say("Done.")], repeat=True))
     sent = requests_of(file)
-    with closing(http.client.HTTPConnection(urlsplit(proxy.root).netloc, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection(urlsplit(proxy.root).netloc, timeout=PATIENCE)) as connection:
         statuses = [_status(connection, request) for request in sent]
     assert statuses == [426 if is_upgrade(request) else 200 for request in sent]
     calls = [request for request in sent if not is_upgrade(request)]

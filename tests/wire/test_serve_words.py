@@ -11,6 +11,7 @@ import urllib.request
 from importlib.metadata import version
 
 import pytest
+from waiting import PATIENCE
 
 from pager.testing.scripted import (
     Call,
@@ -21,7 +22,6 @@ from pager.testing.scripted import (
 )
 
 SOON = ("--policy", "fifo_age", "--paging-policy-options", "{ age = 2, size = 500 }")
-PATIENCE = 60
 
 
 def said(proxy):

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from waiting import PATIENCE
 
 from pager.log.events import SessionOpened
 from pager.log.stores import open_store
@@ -43,11 +44,11 @@ def log(scripted, start_proxy, tmp_path, soon):
             body = json.dumps(prompt(calls)).encode()
             headers = {"content-type": "application/json", "x-pager-now": "1"}
             request = urllib.request.Request(f"{proxy.url}/chat/completions", body, headers)
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as response:
                 assert response.status == 200
         led = urllib.request.Request(f"{proxy.root}/%1b%5b2J%0afake", headers={"origin": "https://evil.example"})
         with pytest.raises(urllib.error.HTTPError, match="403") as refused:
-            urllib.request.urlopen(led, timeout=10)
+            urllib.request.urlopen(led, timeout=PATIENCE)
         refused.value.close()
     store = open_store("sqlite", tmp_path / "data")
     opened = [row for row in store.events() if isinstance(row.event, SessionOpened)]

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import brotli
 import pytest
 import zstandard
+from waiting import PATIENCE
 
 from pager.testing.scripted import (
     Drop,
@@ -37,7 +38,7 @@ def body_for(path, **more):
 
 
 def connect(root):
-    return closing(http.client.HTTPConnection(urlsplit(root).netloc, timeout=10))
+    return closing(http.client.HTTPConnection(urlsplit(root).netloc, timeout=PATIENCE))
 
 
 def send(connection, method, target, headers=(), body=b""):
@@ -95,7 +96,7 @@ def _event(response):
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_a_client_that_leaves_is_gone_upstream_within_a_second(proxy, scripted, eventually, path, stream):
+def test_a_client_that_leaves_is_gone_upstream(proxy, scripted, eventually, path, stream):
     scripted.play(Script([Gated(RAIN)]))
     with connect(proxy.root) as connection:
         if stream:
@@ -103,8 +104,7 @@ def test_a_client_that_leaves_is_gone_upstream_within_a_second(proxy, scripted, 
         else:
             connection.request("POST", path, body_for(path), JSON)
             assert eventually(lambda: scripted.received)
-            time.sleep(0.05)
-    assert eventually(lambda: scripted.received[0].left_at, 1.0)
+    assert eventually(lambda: scripted.received[0].left_at)
     assert not scripted.received[0].finished
 
 
@@ -112,7 +112,7 @@ def test_a_client_that_leaves_in_mid_upload_is_gone_upstream_too(proxy, scripted
     with closing(socket.create_connection(urlsplit(proxy.root).netloc.split(":"), 5)) as client:
         client.sendall(b"POST /v1/files HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\nhalf")
         assert eventually(lambda: scripted.received)
-    assert eventually(lambda: scripted.received[0].left_at, 1.0)
+    assert eventually(lambda: scripted.received[0].left_at)
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
@@ -403,4 +403,4 @@ def test_a_slow_call_holds_up_no_other(proxy, scripted):
         assert not scripted.received[0].finished
     finally:
         scripted.release()
-        slow.join(5)
+        slow.join(PATIENCE)
