@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from pager.errors import StoreCorrupt
-from pager.log.body_delta import put_together
+from pager.log.body_delta import digests_of, put_together
 from pager.log.events import CallReceived
 from pager.log.store import Stored
 
@@ -45,9 +45,8 @@ def sent(log: Iterable[Stored]) -> Iterator[Sent]:
 
 
 def _messages(call: CallReceived, parent: tuple[bytes, ...] | None) -> tuple[bytes, ...] | None:
-    kept = parent[: call.keep] if parent is not None and call.parent_branch is not None else ()
     try:
-        own = tuple(bytes.fromhex(digest) for digest in call.messages)
+        digests = digests_of(call, parent or ())
     except ValueError:
         return None
-    return kept + own if len(kept) == call.keep else None
+    return tuple(digests) if len(digests) == call.keep + len(call.messages) else None

@@ -30,7 +30,6 @@ from pager.paging import planner
 from pager.paging.conditions import carrier_of, terms_of
 from pager.paging.page import GRACE
 from pager.paging.page_table import Table
-from pager.paging.page_tables import Tables
 from pager.paging.planner import Plan, Terms
 from pager.paging.policy import (
     Policy,
@@ -42,8 +41,8 @@ from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import load_policy
 from pager.paging.priors import SHIPPED, Experience, recalled
 from pager.pricing.rates import Table as Models
-from pager.sessions import registry
 from pager.sessions.lineage import Session
+from pager.sessions.rebuild import Rebuilder
 from pager.values import Request
 from pager.wire.dialect import Dialect
 
@@ -213,28 +212,11 @@ def _case(store: Store, name: str, call: str, load_dialect: Callable[[str], Dial
         request = dialect.parse(spot.body(store.blob))
     except NotUnderstood as error:
         raise ConfigError(f"call {call}: its request could not be read, and went out as it came: {error}") from error
-    session = _rebuilt(name, log[: end + 1], Tables(load_dialect, store.blob), load_dialect)
+    session = Rebuilder(load_dialect, store.blob).session(name, log[: end + 1])
     table = session.tables.get(where.branch)
     if table is None or (table.call, table.attempt) != (where.call, where.attempt):
         raise ConfigError(f"call {call}: its messages can't be told apart, so that nothing of it can be paged")
     return _Case(name, log, end, where, session, table, request, dialect, _logged(log, where))
-
-
-def _rebuilt(name: str, log: Sequence[Stored], tables: Tables, load_dialect: Callable[[str], Dialect]) -> Session:
-    """The session with its page tables after these events."""
-    known: dict[tuple[str, bytes], bytes] = {}
-
-    def norm(dialect: str, digest: bytes) -> bytes:
-        if (dialect, digest) not in known:
-            known[dialect, digest] = load_dialect(dialect).decode(tables.item(digest)).norm
-        return known[dialect, digest]
-
-    def norms(dialect: str, digests: Sequence[bytes]) -> list[bytes]:
-        return [norm(dialect, digest) for digest in digests]
-
-    session = registry.fold(name, log, norms)
-    registry.fold_tables(session, log, norms, tables)
-    return session
 
 
 def _logged(log: Sequence[Stored], where: Where) -> Logged:
@@ -262,7 +244,7 @@ def _decide_tools(case: _Case, source: Source) -> None:
     for row in case.log:
         event = row.event
         if isinstance(event, ToolsDecided) and (event.branch, event.call, event.attempt) == case.where:
-            registry.decide_tools(case.session, event, source.decision(event).decided)
+            case.table.apply(event, source.decision(event).decided)
 
 
 def _is_call(row: Stored, where: Where) -> bool:

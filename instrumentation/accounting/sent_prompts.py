@@ -14,14 +14,13 @@ from pager.log.events import AnswerFinished, CallReceived
 from pager.log.store import Stored
 from pager.paging.held_calls import LONGEST
 from pager.paging.page_table import Table
-from pager.paging.page_tables import Tables
 from pager.paging.render import (
     Outgoing,
     lacks_marks,
     marked,
     render,
 )
-from pager.sessions import registry
+from pager.sessions.rebuild import Rebuilder
 from pager.values import Request
 from pager.wire.dialect import Dialect
 from pager.wire.stitching import Carrier
@@ -50,7 +49,7 @@ def outgoing(log: Sequence[Stored], where: Where, fetch: Fetch, load_dialect: Ca
     if not answer.sent:
         return [call.body(fetch)]
     dialect = load_dialect(call.call.dialect)
-    table = _table(log[:end], where.branch, Tables(load_dialect, fetch), dialect)
+    table = Rebuilder(load_dialect, fetch).session("", log[:end]).tables[where.branch]
     request = dialect.parse(call.body(fetch))
     first = _proven(dialect, request, table, call.call, answer)
     bodies = [first.body()]
@@ -68,15 +67,6 @@ def _answer(log: Sequence[Stored], where: Where) -> tuple[int, AnswerFinished | 
         if isinstance(one, AnswerFinished) and (one.branch, one.call, one.attempt) == where:
             return at, one
     return 0, None
-
-
-def _table(log: Sequence[Stored], branch: int, tables: Tables, dialect: Dialect) -> Table:
-    def norms(_: str, digests: Sequence[bytes]) -> list[bytes]:
-        return [dialect.decode(tables.item(digest)).norm for digest in digests]
-
-    rebuilt = registry.fold("", log, norms)
-    registry.fold_tables(rebuilt, log, norms, tables)
-    return rebuilt.tables[branch]
 
 
 def _proven(dialect: Dialect, request: Request, table: Table, call: CallReceived, answer: AnswerFinished) -> Outgoing:

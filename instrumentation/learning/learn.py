@@ -23,7 +23,6 @@ from pager.log.events import (
 )
 from pager.log.store import Batch, Store, Stored
 from pager.paging.page import GRACE, Page
-from pager.paging.page_tables import Tables
 from pager.paging.priors import (
     LOG,
     Experience,
@@ -36,9 +35,8 @@ from pager.paging.priors import (
     newest,
     owner,
 )
-from pager.sessions import registry
 from pager.sessions.lineage import Session
-from pager.sessions.message_cache import Seen as Messages
+from pager.sessions.rebuild import Rebuilder
 from pager.wire.dialect import Dialect
 
 CACHES = 256
@@ -71,7 +69,6 @@ NAMED = 128
 """Of at most so many tenants' programs it is kept which tools they call, of at most so many tools with names of at most
 so many letters. Of the sessions that are looked at, a program that is left out has at most 15."""
 
-MESSAGES = 20_000  # messages whose hashes are remembered: sessions share few
 NOT_COUNTED = frozenset({"side"})
 """Why branches were opened whose lengths say nothing of how long an agent works: titles, summaries and the like."""
 
@@ -90,14 +87,14 @@ class Lesson(NamedTuple):
 
 def learn(store: Store, load_dialect: Callable[[str], Dialect], now: float, most: int = SESSIONS) -> Lesson:
     """What the newest sessions teach, of those that rest at this time; the same log teaches the same."""
-    reader = _Reader(store, load_dialect)
+    rebuilder = Rebuilder(load_dialect, store.blob)
     taught = _Lessons()
     counted, upto, unread = 0, 0, []
     for name in _newest(store, now, most):
         try:
             log = list(store.events(name))
             if RESTED <= now - max(row.at for row in log) <= OLDEST:
-                session = reader.fold(name, log)
+                session = rebuilder.session(name, log)
                 taught.add(session, log)
                 counted, upto = counted + 1, max(upto, log[-1].seq)
         except DAMAGED as error:
@@ -119,24 +116,6 @@ def _newest(store: Store, now: float, most: int) -> list[str]:
     """The newest sessions, without those that can't have rested, the newest first."""
     opened = store.recent("SessionOpened", most)
     return list(dict.fromkeys(row.session for row in opened if row.at <= now - RESTED))
-
-
-class _Reader:
-    """Folds sessions."""
-
-    def __init__(self, store: Store, load_dialect: Callable[[str], Dialect]) -> None:
-        self._load_dialect = load_dialect
-        self._tables = Tables(load_dialect, store.blob)
-        self._messages = Messages(MESSAGES)
-
-    def fold(self, name: str, log: Sequence[Stored]) -> Session:
-        """A session as its events left it, with its page tables."""
-        session = registry.fold(name, log, self._norms)
-        registry.fold_tables(session, log, self._norms, self._tables)
-        return session
-
-    def _norms(self, dialect: str, digests: Sequence[bytes]) -> list[bytes]:
-        return self._messages.norms(self._load_dialect(dialect), digests, self._tables.item)
 
 
 @dataclass(slots=True)

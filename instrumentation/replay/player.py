@@ -45,7 +45,6 @@ from pager.paging.stub import handle_of
 from pager.pricing.mark_cache import FIVE_MINUTES
 from pager.pricing.rates import Table as Models
 from pager.pricing.tokens import BYTES_A_TOKEN
-from pager.sessions import registry
 from pager.sessions.lineage import Branch, Session
 from pager.tools.decide import Sent, Toolset
 from pager.wire.dialects import load as load_dialect
@@ -198,7 +197,7 @@ class Player:
             answered = self._page_in(turn, prompt, needs)
             usage = self._charge(call, answered, step.output, turn)
             size = round(usage.input * BYTES_A_TOKEN) if answered is prompt else 0
-            registry.learn_usage(table, usage, size, call.number)
+            table.learn_usage(usage, size, call.number)
         table.catch_up()
 
     def _table(self, call: Call) -> Table:
@@ -207,7 +206,7 @@ class Player:
         if step.branch not in tables:
             self._open_branches(step.branch)
             dialect = self._dialect.name
-            registry.open_table(self._session, step.branch, step.parent, dialect, self._tables, step.fork_call)
+            self._tables.open_branch(self._session, step.branch, step.parent, dialect, step.fork_call)
             tables[step.branch].read = self._prepared.read
             tables[step.branch].yardstick.fixed = True  # the provider that is played counts as we do
             self._sent[step.branch] = _Sent()
@@ -358,7 +357,7 @@ class Player:
             self.tally.asking += self.bill.charged.cost - before
             text_of, room = partial(self._text, table), self._room(turn, prompt)
             leg, replies = ask(self._dialect, table.tool, [*wanted, *schemas], text_of, room, rounds)
-            registry.keep_leg(table, _finished(turn, rounds, usage, replies.pages), leg)
+            table.apply(_finished(turn, rounds, usage, replies.pages), leg)
             items = self._dialect.appended(leg)
             tokens = [item_tokens(raw, self._dialect.name) for raw in items]
             prompt = prompt.grown([sha256(raw).digest() for raw in items], tokens)

@@ -8,7 +8,7 @@ The body's own digest is taken over the digests of its parts: as strong a proof 
 a known history a second time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -75,6 +75,17 @@ def put_together(call: CallReceived, messages: Sequence[bytes], fetch: Callable[
         else:
             pieces.append(call.separator.encode().join(fetch(digest) for digest in messages))
     return b"".join([*pieces, skeleton[at:]])
+
+
+def digests_of(call: CallReceived, parent: Sequence[bytes]) -> list[bytes]:
+    """The digests of all messages of a logged call, from those of the latest call of its parent branch."""
+    kept = parent[: call.keep] if call.parent_branch is not None else ()
+    return [*kept, *(bytes.fromhex(digest) for digest in call.messages)]
+
+
+def around_items(cuts: Iterable[Cut]) -> str:
+    """The digests of the larger values that stand around a call's messages, such as tools and a system prompt."""
+    return " ".join(cut.digest for cut in cuts if cut.digest)
 
 
 def _skeleton(request: Request, blobs: dict[bytes, bytes]) -> tuple[str, list[Cut], dict[str, str]]:

@@ -1,8 +1,9 @@
 """The page table of a branch: what its prompt is made of, and what is known of every page in it.
 
-The table is a fold of the log. A call advances it (``advance``), a logged decision evicts pages (``evict``), a logged
-leg stays in the prompt and counts as a use of the pages it brought (``keep_leg``). The same events in the same order
-give the same table, live or rebuilt; that is why nothing here looks at a clock, or at what was not logged before.
+The table is a fold of the log. A call advances it (``advance``), what is logged of a call changes it (``apply``): a
+decision evicts pages, a hidden leg stays in the prompt and counts as a use of the pages it brought. The same events in
+the same order give the same table, live or rebuilt; that is why nothing here looks at a clock, or at what was not
+logged before.
 
 The prompt is a list of slots: the client's items in their order, with hidden legs put back where they happened. Only
 what is new in a call is read: slots that a call repeats byte for byte stay as they are.
@@ -15,7 +16,17 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
-from pager.log.events import Evicted
+from pager.log.bypass import WENT_IN_FULL, BypassReason
+from pager.log.events import (
+    Bypassed,
+    Event,
+    Evicted,
+    LegFinished,
+    Marked,
+    Repacked,
+    Tokens,
+    ToolsDecided,
+)
 from pager.paging.evicted_pages import Past
 from pager.paging.hidden_legs import (
     Hidden,
@@ -332,6 +343,64 @@ class Table:
             self._quotes.add(name, text)
         self._unread.clear()
 
+    # ---- what the log says of the branch
+
+    def apply(self, event: Event, content: Leg | Toolset | None = None) -> None:
+        """Carry out what an event of this branch says, as it is logged or as it is read again.
+
+        ``content`` is the leg or the decision on tools that the event refers to.
+        """
+        match event:
+            case Repacked():
+                self._repack(event)
+            case Marked():
+                self.set_marks(ends=event.ends, anchors=event.anchors, legs=event.legs)
+            case ToolsDecided() if isinstance(content, Toolset):
+                self._decide_tools(event, content)
+            case LegFinished() if isinstance(content, Leg):
+                self.keep_leg(event.call, event.attempt, content, event.pages)
+                if event.usage is not None:
+                    self._learn_cache(event.usage)
+            case Bypassed(reason=reason, detail=detail) if reason in WENT_IN_FULL:
+                self.sent_in_full(detail if reason == BypassReason.REFUSED else "")
+            case _:
+                pass
+
+    def learn_usage(self, usage: Tokens, size: int, call: int) -> None:
+        """Learn from the provider's count of a call's prompt, which had ``size`` bytes; 0 where that is unknown."""
+        if usage.input and size:
+            self.reported = (usage.input, size)
+            self.yardstick.report(call, usage.input, size)
+        self._learn_cache(usage)
+
+    def _learn_cache(self, usage: Tokens) -> None:
+        self.evidence.reported(usage.input, usage.cached_if_told)
+        self.evidence.granted_by(usage.written_5m, usage.written_1h)
+
+    def sent_in_full(self, stopped: str = "") -> None:
+        """Note that a call went out as the client sent it; ``stopped`` says why paging ends with it, if it does."""
+        self.stopped = stopped or self.stopped
+        self.evidence.sent_apart()
+
+    def _repack(self, repacked: Repacked) -> None:
+        if repacked.tool:
+            self.tool = repacked.tool
+            self.held.cut(-1)
+        self.evict(repacked.pages)
+        self.account.repacks += repacked.price
+        self.account.unwritten += 0 if repacked.warm else repacked.saved
+        self.evidence.changed()
+
+    def _decide_tools(self, event: ToolsDecided, decided: Toolset) -> None:
+        self.tool = event.tool or self.tool
+        changed = decided.shortened or (self.tools is not None and self.tools.shortened)
+        self.tools = decided
+        self.schemas |= {one.handle: one for one in decided.shortened.values()}
+        if changed or event.tool:
+            self.held.cut(-1)
+        if changed and self.call > 1:
+            self.evidence.changed()
+
     def evict(self, gone: Iterable[Evicted]) -> None:
         """Let these stubs stand for their pages from now on."""
         for one in gone:
@@ -366,11 +435,6 @@ class Table:
             if page.handle in wanted:
                 page.fault(self.call)
                 self.numbers.touch(page)
-
-    def decide_tools(self, decided: Toolset) -> None:
-        """Send the client's tools in these forms from now on."""
-        self.tools = decided
-        self.schemas |= {one.handle: one for one in decided.shortened.values()}
 
     def knows(self, handle: str) -> bool:
         """Whether the model was shown this handle in place of something."""

@@ -8,6 +8,7 @@ import msgspec
 from pager.errors import StoreCorrupt
 from pager.paging.page_content import Contents, contents
 from pager.paging.page_table import Table
+from pager.sessions.lineage import Session
 from pager.tools import decide
 from pager.tools.decide import Toolset
 from pager.wire.dialect import Dialect
@@ -31,6 +32,16 @@ class Tables:
         """An empty page table for a branch of this wire format."""
         spoken = self._load_dialect(dialect)
         return Table(dialect, partial(_contents, spoken), spoken.expand)
+
+    def open_branch(self, session: Session, branch: int, parent: int | None, dialect: str, fork: int = 0) -> None:
+        """Give a new branch its page table: a copy of the one that it forks from, else an empty one."""
+        before = session.tables.get(parent) if parent is not None else None
+        alike = before is not None and before.dialect == dialect
+        table = session.tables[branch] = before.copy() if before is not None and alike else self.make(dialect)
+        table.stopped, table.account = "", session.account
+        table.tool = table.tool or _tool_of_kin(session, branch)
+        for page in table.known.values():  # what the other branch did after the fork did not happen here
+            page.used, page.pinned_at = min(page.used, fork), min(page.pinned_at, fork)
 
     def item(self, digest: bytes) -> bytes:
         """A blob of the log that must be there."""
@@ -56,6 +67,18 @@ class Tables:
         if len(self._toolsets) >= TOOLSETS:
             self._toolsets.clear()
         self._toolsets[digest] = decided
+
+
+def _tool_of_kin(session: Session, branch: int) -> str:
+    """The tool injected in a sibling branch with the same system prompt, or empty.
+
+    A client that compacts its history keeps its beginning: without the tool, that would be another prompt, which the
+    provider has not cached.
+    """
+    family = session.branches[branch].family if branch < len(session.branches) else b""
+    kin = [number for number, sibling in enumerate(session.branches) if family and sibling.family == family]
+    tables = [session.tables[number] for number in reversed(kin) if number != branch and number in session.tables]
+    return next((table.tool for table in tables if table.tool and not table.stopped), "")
 
 
 def _contents(dialect: Dialect, raw: bytes) -> Contents:

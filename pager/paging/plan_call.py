@@ -37,7 +37,6 @@ from pager.paging.repack import Stubs, carry_out, text_at
 from pager.paging.settle_tools import Shortening
 from pager.pricing.mark_cache import MOST_MARKS
 from pager.pricing.rates import Table as Models
-from pager.sessions import registry
 from pager.sessions.lineage import Placement, Session
 from pager.tools.decide import Toolset
 from pager.values import Request
@@ -141,7 +140,7 @@ class Pager:
         branch, request = placement.branch.number, call.request
         if placement.opened is not None:
             opened = placement.opened
-            registry.open_table(session, branch, opened.parent, opened.dialect, self.tables, opened.fork_call)
+            self.tables.open_branch(session, branch, opened.parent, opened.dialect, opened.fork_call)
         rule = self._arms.rule(session.arm)
         if rule is None or request.separator is None or not request.items or branch not in session.tables:
             return None
@@ -155,12 +154,12 @@ class Pager:
         if table.lost_legs:
             gone = f"the place of {table.lost_legs} hidden legs is gone from the client's history"
             lost = Repacked(*where, cause="client", reason=gone, policy=rule.name)
-            registry.repack(table, lost)
+            table.apply(lost)
             paged.events.append(lost)
         if call.bypass:
             self.bypassed += 1
             paged.events.append(Bypassed(BypassReason.ASKED, call.bypass, branch, placement.call))
-            registry.sent_in_full(table)
+            table.sent_in_full()
         paged.untouched = bool(call.bypass or table.stopped)
         anchors: tuple[int, ...] = ()
         if not paged.untouched:
@@ -221,7 +220,7 @@ class Pager:
         if isinstance(carrier, str):
             if table.tool:
                 paged.events.append(Bypassed(BypassReason.CANNOT_CARRY, carrier, where[0], where[1]))
-                registry.sent_in_full(table)
+                table.sent_in_full()
             return ()
         paged.carrier, paged.full = carrier, False
         self._decide_tools(paged, session, where, carrier)

@@ -10,7 +10,6 @@ from pager.paging.page_table import Table
 from pager.paging.planner import Plan
 from pager.paging.stub import Subject, make_stub
 from pager.pricing.tokens import O200K, Counter
-from pager.sessions import registry
 from pager.wire.dialect import Dialect
 
 
@@ -62,7 +61,7 @@ def carry_out(
         rewritten=plan.rewritten,
         price=plan.price,
     )
-    registry.repack(table, repacked)
+    table.apply(repacked)
     return repacked
 
 

@@ -13,7 +13,6 @@ from pager.paging import planner
 from pager.paging.page_in import name_for
 from pager.paging.page_table import Table
 from pager.paging.planner import Terms
-from pager.sessions import registry
 from pager.sessions.lineage import Session
 from pager.tools.decide import (
     Outlook,
@@ -81,7 +80,8 @@ def settle(
         deferred=sum(one.form == "deferred" for one in decided.sent),
         price=switch * (terms.prices.write - terms.prices.read),
     )
-    registry.decide_tools(session, event, decided)
+    table.apply(event, decided)
+    session.toolsets[decided.digest] = decided
     return Decided(event, content)
 
 

@@ -52,7 +52,7 @@ from pager.proxy.serving.memory_trim import Memory
 from pager.proxy.serving.metrics import Meter
 from pager.proxy.token_counting import Estimates
 from pager.proxy.upstream import Upstream
-from pager.sessions import identity, registry
+from pager.sessions import identity
 from pager.tools import check_arguments
 from pager.values import Request
 from pager.wire.dialect import Dialect
@@ -285,7 +285,7 @@ class Driver:
             where = entry.placement.branch.number, entry.placement.call
             event = Bypassed(BypassReason.FAILED, said(error), *where)
             if entry.paged is not None:
-                registry.sent_in_full(entry.paged.table)
+                entry.paged.table.sent_in_full()
             self._journal.later(entry, self._now(entry.incoming.headers), [event])
 
     async def _receive(self, dialect: Dialect, asked: Asked, path: str) -> Entry | None:
@@ -336,7 +336,7 @@ class Driver:
         usage = tokens(answer)
         if entry.paged is not None and usage is not None:
             size = 0 if outcome.legs else outcome.sent_size or len(entry.incoming.request.body)
-            registry.learn_usage(entry.paged.table, usage, size, entry.placement.call)
+            entry.paged.table.learn_usage(usage, size, entry.placement.call)
         self._journal.answered(entry, answer)
         counted = counting.done() and not counting.cancelled()
         estimate = (counting.result() or 0) if counted else 0

@@ -52,7 +52,6 @@ from pager.proxy.upstream import (
     unpacked,
     up_to,
 )
-from pager.sessions import registry
 from pager.wire.stitching import Held, Splice
 
 REFUSALS = frozenset({400, 413, 422})
@@ -390,7 +389,7 @@ class Legs:
             invalid=list(replies.invalid),
             mixed=held.mixed,
         )
-        registry.keep_leg(table, finished, leg)
+        table.apply(finished, leg)
         self.hidden.update(call.call_id for call in held.calls)
         blobs = {sha256(said).digest(): said, sha256(body).digest(): body}
         await self._wiring.journal.note(entry, self._wiring.now(), [finished], blobs)
@@ -437,7 +436,7 @@ class Legs:
 
     async def _bypassed(self, reason: BypassReason, detail: str) -> None:
         self._wiring.pager.bypassed += 1
-        registry.sent_in_full(self._paged.table, detail if reason == BypassReason.REFUSED else "")
+        self._paged.table.sent_in_full(detail if reason == BypassReason.REFUSED else "")
         event = Bypassed(reason, detail, self.entry.placement.branch.number, self.entry.placement.call)
         await self._wiring.journal.note(self.entry, self._wiring.now(), [event], {})
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import orjson
 
-from pager.log.body_delta import Recipe
+from pager.log.body_delta import Recipe, around_items
 from pager.log.bypass import BypassReason
 from pager.log.events import (
     AnswerFinished,
@@ -22,7 +22,6 @@ from pager.log.events import (
 from pager.log.store import Place
 from pager.paging.plan_call import Paged
 from pager.proxy.redaction import words
-from pager.sessions import registry
 from pager.sessions.identity import Key
 from pager.sessions.lineage import (
     History,
@@ -108,7 +107,7 @@ class Draft(NamedTuple):
     def planned(self) -> tuple[Session, Placement, Incoming, History, str]:
         """What it is planned from."""
         entry = self.entry
-        around = registry.around_items(entry.recipe.cuts)
+        around = around_items(entry.recipe.cuts)
         return entry.session, entry.placement, entry.incoming, self.past, around
 
 

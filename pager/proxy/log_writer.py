@@ -27,7 +27,6 @@ from pager.log.events import (
 )
 from pager.log.store import Batch, Store, moved_head
 from pager.paging.page_table import Items
-from pager.paging.page_tables import Tables
 from pager.paging.plan_call import (
     Call,
     Paged,
@@ -63,12 +62,12 @@ from pager.sessions.lineage import (
     shared_messages,
     shares,
 )
-from pager.sessions.message_cache import Seen
+from pager.sessions.message_cache import MessageCache
+from pager.sessions.rebuild import Rebuilder
 from pager.values import Answer, Message, Request
 from pager.wire.dialect import Dialect
 
 BLOBS_REMEMBERED = 200_000
-MESSAGES_REMEMBERED = 100_000
 HEAVY_MESSAGES = 1_000  # from here on a request is read and planned in a thread
 HEAVY_BYTES = 2 << 20
 TRIES = 30  # how often a call is placed again when its session went on without us: many may race for one session
@@ -109,12 +108,11 @@ class Journal:
         self._meter = meter or Meter()
         self._pager = pager
         self._fail_open = fail_open or FailOpen()
-        self._tables = Tables(load_dialect, store.blob)
-        if pager is not None:
-            pager.tables = self._tables
-        self._load_dialect = load_dialect
         self._registry = registry.Registry(hot_sessions)
-        self._seen = Seen(MESSAGES_REMEMBERED)
+        self._messages = MessageCache()
+        self._rebuilder = Rebuilder(load_dialect, store.blob, self._messages)
+        if pager is not None:
+            pager.tables = self._rebuilder.tables
         self._stored: set[bytes] = set()
         self._aside: dict[str, asyncio.Event] = {}
         self._pending: set[Future[int]] = set()
@@ -146,7 +144,7 @@ class Journal:
     async def receive(self, incoming: Incoming) -> Entry:
         """Place a call and log it; when this returns, the call is durable."""
         messages, fresh = await _off_the_loop(
-            incoming.request, partial(self._seen.read, incoming.dialect, incoming.request)
+            incoming.request, partial(self._messages.read, incoming.dialect, incoming.request)
         )
         key = session_key(incoming.headers, incoming.request.session_hints)
         past = history(incoming.request, messages, key)
@@ -225,7 +223,7 @@ class Journal:
     async def peek(self, incoming: Incoming) -> Paged | None:
         """How a request would be paged if it were a call now; nothing is logged, and nothing changes."""
         request = incoming.request
-        messages, _ = await _off_the_loop(request, partial(self._seen.read, incoming.dialect, request))
+        messages, _ = await _off_the_loop(request, partial(self._messages.read, incoming.dialect, request))
         key = session_key(incoming.headers, request.session_hints)
         past = history(request, messages, key)
         session = await self._found(incoming.tenant, key, past)
@@ -459,7 +457,7 @@ class Journal:
     def _fold(self, session: str) -> Session:
         head = self._store.head(session)  # first: what comes in while we read makes the next append a conflict
         log = list(self._store.events(session))
-        rebuilt = registry.fold(session, log, self._norms)
+        rebuilt = self._rebuilder.branches(session, log)
         rebuilt.head = head
         if self._pager is not None:
 
@@ -468,8 +466,5 @@ class Journal:
 
             with self._fail_open(failed):
                 self._pager.experience(rebuilt.learned)  # read here, where no call waits for it
-                registry.fold_tables(rebuilt, log, self._norms, self._tables)
+                self._rebuilder.add_tables(rebuilt, log)
         return rebuilt
-
-    def _norms(self, dialect: str, digests: Sequence[bytes]) -> list[bytes]:
-        return self._seen.norms(self._load_dialect(dialect), digests, self._tables.item)

@@ -37,7 +37,6 @@ from pager.paging.priors import (
     shipped,
     strength,
 )
-from pager.sessions import registry
 from pager.sessions.lineage import Branch, Session
 from pager.tools.decide import OFTEN
 from pager.wire.dialects import load
@@ -258,7 +257,7 @@ def decided(tenant, known):
     dialect = load("chat")
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": tools}).encode()
     session = Session("s_1", tenant, branches=[Branch(0, "", b"", b"")])
-    registry.open_table(session, 0, None, "chat", Tables(load, {}.get))
+    Tables(load, {}.get).open_branch(session, 0, None, "chat")
     terms = Terms(Prices(), 100_000, 10_000, experience=known, harness="agent/1")
     offers = dialect.offers(dialect.parse(body)).offers
     found = settle_tools.settle(session, (0, 1, 1), offers, [], terms, settle_tools.Shortening())

@@ -34,7 +34,6 @@ from pager.paging.stub import handle_of
 from pager.pricing.rates import in_force
 from pager.proxy import call as driver
 from pager.proxy.log_writer import Incoming, Journal, Outcome
-from pager.sessions import registry
 from pager.values import Answer, Usage
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, Part
@@ -108,7 +107,7 @@ def play(store, calls, *, policy=None, name="cost_aware", dialect="chat", arms=N
             usage = Usage(one.tokens, tells_cached=True) if one.tokens else None
             if entry.paged is not None and one.tokens:
                 counted = Tokens(one.tokens, tells_cached=True)
-                registry.learn_usage(entry.paged.table, counted, len(raw), entry.placement.call)
+                entry.paged.table.learn_usage(counted, len(raw), entry.placement.call)
             journal.answer(entry, Answer(text="Yes.", usage=usage), Outcome(200, b"{}", 1.0, 2.0, now), 0)
         await journal.drain()
         return entry.session.id
@@ -352,7 +351,7 @@ def test_a_page_that_was_asked_for_stays_a_while():
         event = LegFinished(
             0, 3, 1, leg=1, said=sha256(said).hexdigest(), body=sha256(b"").hexdigest(), size=0, pages=[handle]
         )
-        registry.keep_leg(entry.paged.table, event, leg)
+        entry.paged.table.apply(event, leg)
         await journal.note(entry, now, [event], {sha256(said).digest(): said, sha256(b"").digest(): b""})
 
     store = Store()

@@ -21,14 +21,13 @@ from pager.log.events import (
     ToolCalled,
 )
 from pager.log.stores import open_store
-from pager.paging.page_tables import Tables
 from pager.paging.plan_call import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.log_writer import Incoming, Journal, Outcome
-from pager.sessions import registry
+from pager.sessions.rebuild import Rebuilder
 from pager.values import Answer, ToolUse, Usage
 from pager.wire import dialects
 
@@ -538,14 +537,9 @@ def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when
     for turns in (1, 2):
         received(turns, load_policy("keep_all", {}))
     session = received(3, Broken()).session
-    log, read = list(store.events(session.id)), Tables(dialects.load, store.blob)
+    log = list(store.events(session.id))
     assert log[-1].event.reason == "page_table"
-
-    def norms(_, digests):
-        return [CHAT.decode(read.item(digest)).norm for digest in digests]
-
-    again = registry.fold(session.id, log, norms)
-    registry.fold_tables(again, log, norms, read)
+    again = Rebuilder(dialects.load, store.blob).session(session.id, log)
     assert again.tables[0].evidence.apart
 
 

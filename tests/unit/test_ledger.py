@@ -64,7 +64,6 @@ from pager.paging.stub import handle_of
 from pager.pricing.rates import in_force
 from pager.proxy import call as driver
 from pager.proxy.log_writer import Incoming, Journal, Outcome
-from pager.sessions import registry
 from pager.values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, Part
@@ -178,7 +177,7 @@ def asked_for(handle, number, *, usage=None, pages=None, **more):
         event = LegFinished(
             *(0, number, 1, 1, sha256(said).hexdigest(), none.hexdigest(), 0), usage=usage, pages=handles, **more
         )
-        registry.keep_leg(entry.paged.table, event, leg)
+        entry.paged.table.apply(event, leg)
         await journal.note(entry, now, [event], {sha256(said).digest(): said, none.digest(): b""})
         return 1
 

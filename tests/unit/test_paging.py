@@ -582,7 +582,7 @@ def told(talk, *reports, model="gpt-4o", history=(LONG,), **members):
     for cached in reports:
         talk.send(body(*history, model=model, **members))
         usage = Tokens(input=6_500, cached=cached or 0, tells_cached=cached is not None)
-        registry.learn_usage(talk.table, usage, len(talk.paged.request.body), talk.table.call)
+        talk.table.learn_usage(usage, len(talk.paged.request.body), talk.table.call)
         history = (*history, *ON)
     return talk.send(body(*history, model=model, **members)).terms
 

@@ -23,14 +23,13 @@ from pager.log.stores import open_store
 from pager.paging.call_guard import Guard
 from pager.paging.held_calls import Next, follows, reply
 from pager.paging.page_in import definition
-from pager.paging.page_tables import Tables
 from pager.paging.plan_call import Pager
 from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, Rule
 from pager.pricing.rates import Table as Models
 from pager.proxy.log_records import Incoming, Outcome, tokens
 from pager.proxy.log_writer import Journal
-from pager.sessions import registry
+from pager.sessions.rebuild import Rebuilder
 from pager.testing.scripted.chat import Chat
 from pager.testing.scripted.common import Turn
 from pager.testing.scripted.messages import Messages
@@ -503,7 +502,7 @@ class Player:
         said = self.dialect.read(answer)
         usage = tokens(said)
         if entry.paged is not None and usage is not None:
-            registry.learn_usage(entry.paged.table, usage, len(entry.incoming.request.body), entry.placement.call)
+            entry.paged.table.learn_usage(usage, len(entry.incoming.request.body), entry.placement.call)
         self.journal.answered(entry, said)
         self.journal.answer(entry, said, Outcome(200, answer, 1.0, 2.0, self.now), 0)
         ids = self.harness.take(json.loads(answer))
@@ -615,7 +614,7 @@ class Player:
             pages=list(replies.pages),
             mixed=held.mixed,
         )
-        registry.keep_leg(table, finished, leg)
+        table.apply(finished, leg)
         await self.journal.note(entry, self.now, [finished], {sha256(said).digest(): said})
         return leg
 
@@ -721,15 +720,8 @@ def test_a_session_read_again_from_the_log_goes_on_with_the_same_bytes(name, ste
 @a_law
 def test_page_tables_read_again_from_the_log_are_the_live_ones(name, steps, habits, mood, marks):
     player = Player(name, habits, mood, marks).play(steps)
-    live, dialect = player.sent[-1].entry.session, player.dialect
-    log = list(player.store.events(live.id))
-    read = Tables(dialects.load, player.store.blob)
-
-    def norms(_, digests):
-        return [dialect.decode(read.item(digest)).norm for digest in digests]
-
-    again = registry.fold(live.id, log, norms)
-    registry.fold_tables(again, log, norms, read)
+    live = player.sent[-1].entry.session
+    again = Rebuilder(dialects.load, player.store.blob).session(live.id, list(player.store.events(live.id)))
     assert again.tables.keys() == live.tables.keys()
     for number, table in live.tables.items():
         assert decisive(again.tables[number]) == decisive(table)

@@ -33,7 +33,6 @@ from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
 from pager.pricing.rates import in_force
 from pager.proxy.log_writer import Incoming, Journal, Outcome
-from pager.sessions import registry
 from pager.tools.decide import decode
 from pager.values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
@@ -95,7 +94,7 @@ async def answer(journal, entry, turn, now):
         await journal.note(entry, now, [event], {sha256(b"").digest(): b""})
     if turn.bypass:
         if entry.paged is not None:
-            registry.sent_in_full(entry.paged.table, "HTTP 400" if turn.bypass == BypassReason.REFUSED else "")
+            entry.paged.table.sent_in_full("HTTP 400" if turn.bypass == BypassReason.REFUSED else "")
         await journal.note(entry, now, [Bypassed(turn.bypass, "HTTP 400", *where[:2])], {})
     paged, unmodified = entry.paged, turn.bypass or entry.paged is None or not entry.paged.outgoing.changed
     outcome = Outcome(200, b"{}", 1.0, 2.0, now, sent="" if unmodified else paged.outgoing.digest(entry.recipe.body))

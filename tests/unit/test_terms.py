@@ -13,7 +13,6 @@ from pager.paging.priors import SHIPPED, Experience, cache_of
 from pager.pricing.rates import Table as Models
 from pager.pricing.rates import named_prices
 from pager.sessions.lineage import Session
-from pager.sessions.registry import learn_usage
 from pager.wire.dialects import load
 
 FIVE = {"type": "ephemeral"}
@@ -45,8 +44,8 @@ class Branch:
         return self
 
     def reported(self, **written):
-        learn_usage(
-            self.table, Tokens(10_000, 0, sum(written.values()), tells_cached=True, **written), 20_000, self.table.call
+        self.table.learn_usage(
+            Tokens(10_000, 0, sum(written.values()), tells_cached=True, **written), 20_000, self.table.call
         )
         return self
 
@@ -85,7 +84,7 @@ def test_what_usage_says_was_granted_stands_over_what_was_asked_for():
 def test_a_cache_that_outlived_a_given_price_list_is_believed():
     branch = Branch(models=Models.load().using(named_prices("anthropic")))
     branch.send(FIVE, FIVE, at=0.0).reported(written_5m=9_000).send(FIVE, FIVE, at=420.0)
-    learn_usage(branch.table, Tokens(10_000, 9_900, tells_cached=True), 20_000, branch.table.call)
+    branch.table.learn_usage(Tokens(10_000, 9_900, tells_cached=True), 20_000, branch.table.call)
     assert branch.lifetime == (420.0, 1.25)
 
 

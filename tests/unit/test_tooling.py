@@ -18,7 +18,6 @@ from pager.paging.priors import (
     owner,
 )
 from pager.paging.settle_tools import Shortening, settle
-from pager.sessions import registry
 from pager.sessions.lineage import Session
 from pager.tools.decide import decode
 from pager.wire.dialects import load
@@ -53,7 +52,7 @@ class Talk:
 
     def call(self, tools=TOOLS, branch=0, gap=10.0, reasons=False):
         if branch not in self.session.tables:
-            registry.open_table(self.session, branch, None, "chat", self.tables)
+            self.tables.open_branch(self.session, branch, None, "chat")
         self.now += gap
         call = self.calls[branch] = self.calls.get(branch, 0) + 1
         thought = {"reasoning_content": "Hm."} if reasons else {}
@@ -226,7 +225,7 @@ def test_a_session_read_from_the_log_goes_by_the_same_decision():
     again = Talk()
     again.session.tables[0] = again.tables.make("chat")
     read = Tables(load, talk.blobs.get)
-    registry.decide_tools(again.session, talk.event, read.toolset(talk.event.decision))
+    again.session.tables[talk.event.branch].apply(talk.event, read.toolset(talk.event.decision))
     assert again.table().tools.encode() == talk.table().tools.encode()
     assert again.table().tool == "page_in"
     assert read.toolset(talk.event.decision) is again.table().tools, "decoded once"

@@ -36,8 +36,8 @@ from instrumentation.replay.recording import Recording, Step
 from pager.log.events import Tokens
 from pager.log.store import Store, Stored
 from pager.paging.page_table import Table
-from pager.paging.page_tables import Tables
 from pager.pricing.rates import Table as Models
+from pager.sessions.rebuild import Rebuilder
 from pager.wire.dialect import Dialect
 
 LoadDialect = Callable[[str], Dialect]
@@ -98,7 +98,7 @@ def _told(
 
     def told(bills: Bills) -> _Teller:
         parties = clients(log, loaded, found.answered, load_dialect, with_content=with_content)
-        teller = _Teller(found, models, parties, Tables(load_dialect, store.blob), load_dialect, bills=bills)
+        teller = _Teller(found, models, parties, Rebuilder(load_dialect, store.blob), bills=bills)
         teller.tell(name, log)
         return teller
 
@@ -115,8 +115,7 @@ class _Teller:
     facts: Facts
     models: Models
     clients: Sequence[Client]
-    tables: Tables
-    load_dialect: LoadDialect
+    rebuilder: Rebuilder
     calls: dict[Where, CallStory] = field(default_factory=dict)
     bills: Bills = field(default_factory=Bills)
     scales: dict[Where, float] = field(default_factory=dict)
@@ -127,7 +126,7 @@ class _Teller:
     missed: dict[Where, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.prompts = Prompts(self.tables)
+        self.prompts = Prompts(self.rebuilder.tables)
         self.of = {where: client for client in self.clients for where in client.steps}
         self.order = {where: at for at, where in enumerate(self.facts.answered)}
         known: set[str] = set()
@@ -140,7 +139,7 @@ class _Teller:
     def tell(self, name: str, log: Sequence[Stored]) -> None:
         """Tell of every answered call; page tables are needed only where something was paged."""
         if any(told.paged for told in self.facts.told.values()):
-            watch(name, log, self.tables, self.load_dialect, self._tell)
+            watch(name, log, self.rebuilder, self._tell)
         for where in self.facts.told:
             if where not in self.calls:
                 self._tell(where, None)

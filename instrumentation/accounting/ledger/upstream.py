@@ -17,8 +17,8 @@ from pager.log.store import Stored
 from pager.paging.page_in import definition
 from pager.paging.page_table import Slot, Table, same_slots
 from pager.paging.page_tables import Tables
-from pager.sessions import registry
 from pager.sessions.lineage import Session
+from pager.sessions.rebuild import Rebuilder
 from pager.tools.decide import Toolset
 from pager.wire.dialect import Dialect
 from pager.wire.page_spans import stubbed
@@ -27,29 +27,10 @@ See = Callable[[Where, Table], None]
 """Is shown the page table of every attempt at a call, with all that was decided of it."""
 
 
-def watch(name: str, log: Sequence[Stored], tables: Tables, load_dialect: Callable[[str], Dialect], see: See) -> None:
-    """Fold the page tables of a session, and show each as it was for every call."""
-    known: dict[str, _Norms] = {}
-
-    def norms(dialect: str, digests: Sequence[bytes]) -> list[bytes]:
-        if dialect not in known:
-            known[dialect] = _Norms(load_dialect(dialect), tables)
-        return list(map(known[dialect].__getitem__, digests))
-
-    session = registry.fold(name, log, norms)
-    registry.fold_tables(session, _watched(session, log, see), norms, tables)
-
-
-class _Norms(dict[bytes, bytes]):
-    """The hashes of items' normal forms by their digests; an item is read when it is first asked for."""
-
-    def __init__(self, dialect: Dialect, tables: Tables) -> None:
-        super().__init__()
-        self._dialect, self._tables = dialect, tables
-
-    def __missing__(self, digest: bytes) -> bytes:
-        norm = self[digest] = self._dialect.decode(self._tables.item(digest)).norm
-        return norm
+def watch(name: str, log: Sequence[Stored], rebuilder: Rebuilder, see: See) -> None:
+    """Rebuild the page tables of a session, and show each as it was for every call."""
+    session = rebuilder.branches(name, log)
+    rebuilder.add_tables(session, _watched(session, log, see))
 
 
 def _watched(session: Session, log: Iterable[Stored], see: See) -> Iterator[Stored]:

@@ -27,8 +27,9 @@ from pager.paging.stub import handle_of
 from pager.pricing.rates import Table as Models
 from pager.proxy.log_records import Incoming
 from pager.proxy.log_writer import Journal
-from pager.sessions import registry
 from pager.sessions.lineage import Session
+from pager.sessions.message_cache import MessageCache
+from pager.sessions.rebuild import Rebuilder
 from pager.wire import dialects
 from pager.wire.stitching import Leg, Part
 
@@ -114,13 +115,8 @@ class Log:
         said = self.blob(msgspec.json.encode(leg()))
         return self.add(LegFinished(branch, number, attempt, 1, said=said, body="", size=0, pages=list(pages)))
 
-    def folded(self):
-        def norms(_, digests):
-            return [chat.decode(self.tables.item(digest)).norm for digest in digests]
-
-        session = registry.fold("s", self.rows, norms)
-        registry.fold_tables(session, self.rows, norms, self.tables)
-        return session.tables
+    def rebuilt(self):
+        return Rebuilder(dialects.load, self.blobs.get).session("s", self.rows).tables
 
 
 START = (user("do it"), call("c1"), result("c1", A))
@@ -131,13 +127,13 @@ def begun():
 
 
 def test_a_branch_begins_with_an_empty_table():
-    (table,) = Log().opened(0).folded().values()
+    (table,) = Log().opened(0).rebuilt().values()
     assert (table.dialect, table.call, table.slots) == ("chat", 0, [])
 
 
 def test_calls_advance_the_table_at_the_time_they_came():
     log = begun().received(0, 2, said("ok"), user("more"), keep=3, parent=0)
-    (table,) = log.folded().values()
+    (table,) = log.rebuilt().values()
     assert (table.call, table.attempt, table.at, table.idle) == (2, 1, 20.0, 10.0)
     assert [slot.digest for slot in table.slots] == [
         sha256(item).digest() for item in (*START, said("ok"), user("more"))
@@ -146,7 +142,7 @@ def test_calls_advance_the_table_at_the_time_they_came():
 
 
 def test_decisions_are_carried_out():
-    table = begun().repacked(0, 1, A, START[2], "c1").folded()[0]
+    table = begun().repacked(0, 1, A, START[2], "c1").rebuilt()[0]
     assert (table.tool, table.pages[0].stub, table.changed) == ("page_in", "[stub of c1]", {2})
     assert table.shown[handle(A)].message == sha256(START[2]).digest()
 
@@ -154,37 +150,37 @@ def test_decisions_are_carried_out():
 def test_a_later_decision_without_a_tool_leaves_the_tool():
     more = (call("c2"), result("c2", B))
     log = begun().repacked(0, 1, A, START[2], "c1").received(0, 2, *more, keep=3, parent=0)
-    table = log.repacked(0, 2, B, more[1], "c2", tool="").folded()[0]
+    table = log.repacked(0, 2, B, more[1], "c2", tool="").rebuilt()[0]
     assert (table.tool, set(table.shown)) == ("page_in", {handle(A), handle(B)})
-    table = log.repacked(0, 2, B, more[1], "c2", tool="page_in_2").folded()[0]
+    table = log.repacked(0, 2, B, more[1], "c2", tool="page_in_2").rebuilt()[0]
     assert table.tool == "page_in_2"
 
 
 def test_legs_are_kept_in_their_place():
     log = begun().answered(0, 1, pages=[handle(A)])
-    table = log.folded()[0]
+    table = log.rebuilt()[0]
     assert (len(table.legs_now()), table.pages[0].faults) == (1, 1)
-    table = log.received(0, 2, said("I look.Yes."), user("more"), keep=3, parent=0).folded()[0]
+    table = log.received(0, 2, said("I look.Yes."), user("more"), keep=3, parent=0).rebuilt()[0]
     assert [slot.item for slot in table.slots] == [0, 1, 2, -1, -1, -1, 4]
 
 
 def test_a_leg_of_an_attempt_that_was_given_up_has_no_place():
     log = begun().received(0, 1, keep=3, parent=0, attempt=2).answered(0, 1, attempt=1)
-    assert log.folded()[0].legs_now() == []
-    assert len(log.answered(0, 1, attempt=2).folded()[0].legs_now()) == 1
+    assert log.rebuilt()[0].legs_now() == []
+    assert len(log.answered(0, 1, attempt=2).rebuilt()[0].legs_now()) == 1
 
 
 def test_where_paging_stopped_it_stays_stopped():
-    table = begun().add(Bypassed("refused", "400: no", 0, 1)).folded()[0]
+    table = begun().add(Bypassed("refused", "400: no", 0, 1)).rebuilt()[0]
     assert table.stopped == "400: no"
-    assert begun().add(Bypassed("asked", "for it", 0, 1)).folded()[0].stopped == ""
+    assert begun().add(Bypassed("asked", "for it", 0, 1)).rebuilt()[0].stopped == ""
 
 
 def test_a_fork_begins_with_what_its_parent_had_at_that_time():
     log = begun().repacked(0, 1, A, START[2], "c1").opened(1, parent=0, fork_call=1)
     log.received(1, 2, user("rather this"), keep=3, parent=0)
     log.received(0, 2, call("c2"), result("c2", B), keep=3, parent=0).repacked(0, 2, B, result("c2", B), "c2")
-    parent, fork = log.folded().values()
+    parent, fork = log.rebuilt().values()
     assert (fork.pages[0].stub, fork.tool, fork.call) == ("[stub of c1]", "page_in", 2)
     assert [page.name for page in parent.pages] == [handle(A), handle(B)]
     assert [page.name for page in fork.pages] == [handle(A)]
@@ -193,31 +189,31 @@ def test_a_fork_begins_with_what_its_parent_had_at_that_time():
 
 def test_a_fork_in_another_wire_format_begins_with_nothing():
     log = begun().opened(1, parent=0, dialect="responses")
-    tables = log.folded()
+    tables = log.rebuilt()
     assert (tables[1].dialect, tables[1].pages) == ("responses", [])
 
 
 def test_a_branch_whose_parent_has_no_table_begins_with_nothing():
     session = Session("s", "local")
-    registry.open_table(session, 1, 0, "chat", Log().tables)
+    Log().tables.open_branch(session, 1, 0, "chat")
     assert session.tables[1].slots == []
 
 
 def test_a_call_whose_items_were_not_listed_leaves_the_table_as_it_is():
-    table = Log().opened(0).received(0, 1).folded()[0]
+    table = Log().opened(0).received(0, 1).rebuilt()[0]
     assert table.call == 0
 
 
 def test_events_of_a_branch_whose_opening_is_lost_are_passed_over():
     log = Log().received(0, 1, *START).repacked(0, 1, A, START[2], "c1").answered(0, 1)
-    assert log.add(Bypassed("refused", "no", 0, 1)).folded() == {}
+    assert log.add(Bypassed("refused", "no", 0, 1)).rebuilt() == {}
 
 
 def test_content_that_is_missing_from_the_log_is_an_error():
     log = begun()
     del log.blobs[sha256(START[2]).digest()]
     with pytest.raises(StoreCorrupt, match="does not hold"):
-        log.folded()
+        log.rebuilt()
 
 
 class Greedy:
@@ -300,3 +296,12 @@ def test_a_client_that_compacts_its_history_keeps_the_added_tool_and_the_account
     assert bodies[4]["tools"] == bodies[3]["tools"]
     assert tables[4] is not tables[3]
     assert tables[4].account.unwritten == tables[3].account.unwritten > 0
+
+
+def test_a_message_that_came_in_another_wire_format_is_compared_by_its_own():
+    item = b'{"role": "user", "content": [{"type": "text", "text": "go"}], "reasoning_content": "x"}'
+    digest, messages = sha256(item).digest(), MessageCache()
+    formats = [dialects.load(name) for name in ("chat", "messages", "responses")]
+    norms = [messages.norms(dialect, [digest], lambda _: item) for dialect in formats]
+    assert norms == [[dialect.decode(item).norm] for dialect in formats]
+    assert len({norm for (norm,) in norms}) > 1, "the formats differ in what they compare"
