@@ -9,7 +9,7 @@ import msgspec
 import orjson
 
 from benchmarks._schemas_model import told
-from pager.paging.policy import Prices
+from pager.pricing.prices import Prices
 from pager.pricing.tokens import O200K, Counter
 from pager.testing.scripted import Received
 from pager.testing.scripted.chat import Chat

@@ -15,13 +15,13 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from pager.paging.page_table import common_length
-from pager.paging.policy import Prices
 from pager.pricing.mark_cache import (
     FIVE_MINUTES,
     Entry,
     renewed,
     within_reach,
 )
+from pager.pricing.prices import Prices
 from pager.pricing.tokens import BYTES_A_TOKEN
 
 REMEMBERED = 8

@@ -16,7 +16,7 @@ from instrumentation.replay.drafts import LONGEST_TOKEN, size_of
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import Step
 from pager.log.events import Tokens
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 
 
 class Counted(NamedTuple):

@@ -2,8 +2,7 @@
 
 from instrumentation.reports import gather
 from pager.log.store import Store
-from pager.pricing.rates import Table as Models
-from pager.pricing.rates import in_force
+from pager.pricing.rates import Models, in_force
 from pager.testing.demo import (
     WITH,
     WITHOUT,

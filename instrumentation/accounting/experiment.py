@@ -22,7 +22,7 @@ from pager.log.events import (
 )
 from pager.log.store import Store, Stored
 from pager.paging.policy_choice import UNCHANGED
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 
 SHORTEST = 2
 """Answered calls that a session must have to count: paging can't do anything for one call."""

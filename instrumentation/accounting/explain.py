@@ -31,16 +31,12 @@ from pager.paging.conditions import carrier_of, terms_of
 from pager.paging.page import GRACE
 from pager.paging.page_table import Table
 from pager.paging.planner import Plan, Terms
-from pager.paging.policy import (
-    Policy,
-    Prices,
-    View,
-    Weighed,
-)
+from pager.paging.policy import Policy, View, Weighed
 from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import load_policy
 from pager.paging.priors import SHIPPED, Experience, recalled
-from pager.pricing.rates import Table as Models
+from pager.pricing.prices import Prices
+from pager.pricing.rates import Models
 from pager.sessions.lineage import Session
 from pager.sessions.rebuild import Rebuilder
 from pager.values import Request

@@ -6,7 +6,7 @@ from instrumentation.accounting.usage_cost import cost
 from pager.errors import PagerError
 from pager.log.events import Tokens
 from pager.log.store import Store
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 
 
 def price(models: Models) -> Callable[[str, Tokens], float | None]:

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from pager.log.events import Tokens
-from pager.paging.policy import Prices
-from pager.pricing.rates import Table as Models
+from pager.pricing.prices import Prices
+from pager.pricing.rates import Models
 
 MILLION = 1_000_000
 

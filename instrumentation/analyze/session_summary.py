@@ -29,7 +29,7 @@ from instrumentation.replay.drafts import BEGINNING
 from instrumentation.replay.player import Outcome
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import Step
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 
 FUTURE = 32_503_680_000.0
 """The year 3000: later times are none."""

@@ -13,8 +13,7 @@ from instrumentation.replay.compare import Conditions, Contender
 from instrumentation.replay.log_files import Imported, Problems
 from instrumentation.replay.prepared import Prepared
 from pager.errors import PagerError
-from pager.pricing.rates import Table as Models
-from pager.pricing.rates import in_force
+from pager.pricing.rates import Models, in_force
 from pager.wire.dialects import load as load_dialect
 
 EXAMPLES = 3

@@ -19,8 +19,7 @@ from pager.config.settings import Settings
 from pager.errors import ConfigError, NotUnderstood, StoreError
 from pager.host_names import is_loopback
 from pager.log.store import Store
-from pager.pricing.rates import Table as Models
-from pager.pricing.rates import in_force
+from pager.pricing.rates import Models, in_force
 from pager.wire.dialects import load as load_dialect
 
 AT_ONCE = 0.4  # seconds that the index may take to read before what it has is told

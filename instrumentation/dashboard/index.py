@@ -19,7 +19,7 @@ from pager.log.events import (
     ToolsDecided,
 )
 from pager.log.store import Store, Stored
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 
 LOOKED_AT = 2_000
 """Events between two looks at the clock."""

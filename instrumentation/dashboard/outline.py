@@ -13,7 +13,7 @@ from instrumentation.accounting.usage_cost import Cost, cost
 from instrumentation.dashboard.index import client_tokens
 from pager.log.events import Tokens
 from pager.log.store import Stored
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 
 
 def outline(session: str, log: Iterable[Stored], models: Models) -> Story:

@@ -15,7 +15,7 @@ from instrumentation.optimum.problem import Problem, Schedule, cost
 from instrumentation.optimum.recorded import problems, unpaged
 from instrumentation.optimum.search import search
 from instrumentation.replay.prepared import Prepared
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 
 __all__ = ["Optimum", "Total", "of_recording", "optimum", "unbounded", "unpaged"]
 

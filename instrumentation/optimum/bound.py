@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from instrumentation.optimum.pages import Free, Repack, early
 from instrumentation.optimum.problem import Problem, cost
-from pager.paging.policy import ASKING
+from pager.pricing.prices import ASKING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

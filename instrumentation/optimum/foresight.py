@@ -13,13 +13,8 @@ from numpy.typing import NDArray
 
 from instrumentation.optimum.problem import content_of
 from instrumentation.replay.recording import Future
-from pager.paging.policy import (
-    ASKING,
-    TOOL,
-    Decision,
-    PageView,
-    View,
-)
+from pager.paging.policy import Decision, PageView, View
+from pager.pricing.prices import ASKING, TOOL
 
 
 def next_needs(future: Future, view: View, brought: Mapping[str, Sequence[str]]) -> dict[str, float]:

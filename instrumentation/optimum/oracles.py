@@ -10,7 +10,7 @@ from instrumentation.replay.player import Outcome, Player
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import Future
 from pager.paging.policy import Policy
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 
 KNOWING = "knowing"
 """The default policy's own plan with the truth in place of its estimates."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pager.paging.page import PIN_HALF_LIFE
-from pager.paging.policy import ASKING, TOOL, Prices
+from pager.pricing.prices import ASKING, TOOL, Prices
 
 COPY_STAYS = PIN_HALF_LIFE + 1
 """Calls for which a page that was asked for stays, after the first that has it."""

@@ -35,7 +35,7 @@ from instrumentation.replay.prepared import Prepared
 from pager.log.events import Evicted
 from pager.paging.page_table import common_length
 from pager.paging.policy import Decision, View
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.wire.page_spans import stubbed
 
 SIGN = 1

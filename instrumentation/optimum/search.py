@@ -22,7 +22,7 @@ from instrumentation.optimum.problem import (
     play,
     step,
 )
-from pager.paging.policy import ASKING
+from pager.pricing.prices import ASKING
 
 STARTS = 3
 """Calls that are tried for the first repack: those with the lowest bounds."""

@@ -13,12 +13,8 @@ from instrumentation.optimum.problem import (
     plain_needs,
 )
 from instrumentation.replay.recording import Future
-from pager.paging.policy import (
-    Decision,
-    PageView,
-    Prices,
-    View,
-)
+from pager.paging.policy import Decision, PageView, View
+from pager.pricing.prices import Prices
 
 
 class Recorder:

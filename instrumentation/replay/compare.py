@@ -25,8 +25,7 @@ from pager.paging.page import GRACE
 from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
-from pager.pricing.rates import Table as Models
-from pager.pricing.rates import in_force
+from pager.pricing.rates import Models, in_force
 from pager.wire.dialects import load as load_dialect
 
 WORSE = 0.01

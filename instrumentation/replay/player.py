@@ -39,11 +39,12 @@ from pager.paging.page_in import definition
 from pager.paging.page_table import Slot, Table, same_slots
 from pager.paging.page_tables import Tables
 from pager.paging.planner import ROOM, Plan, Terms
-from pager.paging.policy import ASKING, Policy, View
+from pager.paging.policy import Policy, View
 from pager.paging.repack import Stubs, carry_out, text_at
 from pager.paging.stub import handle_of
 from pager.pricing.mark_cache import FIVE_MINUTES
-from pager.pricing.rates import Table as Models
+from pager.pricing.prices import ASKING
+from pager.pricing.rates import Models
 from pager.pricing.tokens import BYTES_A_TOKEN
 from pager.sessions.lineage import Branch, Session
 from pager.tools.decide import Sent, Toolset

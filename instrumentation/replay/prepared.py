@@ -21,11 +21,11 @@ from pager.paging.conditions import MARKED
 from pager.paging.page import GRACE
 from pager.paging.page_content import Contents, contents
 from pager.paging.page_table import Items
-from pager.paging.policy import Prices
 from pager.paging.settle_tools import Shortening
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
+from pager.pricing.prices import Prices
 from pager.pricing.provider_cache import CacheKind
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.wire.dialect import Dialect
 
 ON = Shortening()

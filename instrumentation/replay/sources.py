@@ -9,7 +9,7 @@ from instrumentation.replay import recording_files
 from instrumentation.replay.recording import Recording
 from pager.errors import ConfigError
 from pager.log.store import Store, Stored
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.wire.dialects import load as load_dialect
 
 ALL = "all"

@@ -11,7 +11,7 @@ from instrumentation.accounting.ledger.sums import Ledger, ledger, story
 from instrumentation.accounting.story import CallStory, PageStory, Story
 from pager.errors import ConfigError, StoreCorrupt
 from pager.log.store import Store, Stored
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.wire.dialect import Dialect
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([dhm]?)")

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pager.paging.page import GRACE
 from pager.paging.page_table import Table
 from pager.paging.planner import Terms
-from pager.paging.policy import Prices
 from pager.paging.priors import Experience
 from pager.pricing.catalog import Model
 from pager.pricing.mark_cache import HOUR
+from pager.pricing.prices import Prices
 from pager.pricing.provider_cache import CacheKind, uncached
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.sessions.lineage import Session
 from pager.values import Request, Span
 from pager.wire.dialect import Dialect

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from pager.paging.policy import ASKING, Prices
+from pager.pricing.prices import ASKING, Prices
 from pager.pricing.tokens import BYTES_A_TOKEN
 
 if TYPE_CHECKING:

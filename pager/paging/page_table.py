@@ -43,7 +43,6 @@ from pager.paging.page import (
 from pager.paging.page_arrays import Mirror
 from pager.paging.page_content import Contents, Found, found_again
 from pager.paging.page_in_answers import brought_by
-from pager.paging.policy import TOOL
 from pager.paging.staleness import Deed, Supersession, deed_of
 from pager.paging.stub import longer, main_argument
 from pager.pricing.mark_cache import (
@@ -53,6 +52,7 @@ from pager.pricing.mark_cache import (
     marks_in,
     without_marks,
 )
+from pager.pricing.prices import TOOL
 from pager.pricing.provider_cache import Evidence
 from pager.pricing.token_scale import Yardstick
 from pager.text.references import Index

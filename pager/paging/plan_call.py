@@ -36,7 +36,7 @@ from pager.paging.render import (
 from pager.paging.repack import Stubs, carry_out, text_at
 from pager.paging.settle_tools import Shortening
 from pager.pricing.mark_cache import MOST_MARKS
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.sessions.lineage import Placement, Session
 from pager.tools.decide import Toolset
 from pager.values import Request

@@ -20,13 +20,9 @@ from pager.paging.page import (
 )
 from pager.paging.page_arrays import Columns, Pages, columns
 from pager.paging.page_table import Table
-from pager.paging.policy import (
-    Decision,
-    Policy,
-    Prices,
-    View,
-)
+from pager.paging.policy import Decision, Policy, View
 from pager.paging.priors import SHIPPED, Experience
+from pager.pricing.prices import Prices
 from pager.pricing.token_scale import Yardstick
 from pager.pricing.tokens import BYTES_A_TOKEN
 

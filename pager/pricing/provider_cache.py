@@ -8,8 +8,8 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pager.paging.policy import Prices
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
+from pager.pricing.prices import Prices
 
 LIFETIME = 3_600.0
 """Seconds that a cached prefix is taken to live where the provider says nothing.

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pager.errors import ConfigError
-from pager.paging.policy import Prices
 from pager.pricing.catalog import Catalog, Model
+from pager.pricing.prices import Prices
 from pager.pricing.provider_cache import (
     LIFETIME,
     Cache,
@@ -89,7 +89,7 @@ def _write_long(model: Model, write: float) -> float:
 
 
 @dataclass(frozen=True)
-class Table:
+class Models:
     """The catalogue with a user's own figures on top; ``fixed`` prices stand for every model's."""
 
     catalog: Catalog
@@ -97,11 +97,11 @@ class Table:
     fixed: Prices | None = None
 
     @classmethod
-    def load(cls) -> "Table":
+    def load(cls) -> "Models":
         """The shipped catalogue as it is."""
         return cls(Catalog.load())
 
-    def using(self, named: "Prices | Overrides") -> "Table":
+    def using(self, named: "Prices | Overrides") -> "Models":
         """The same table under what ``named_prices`` gave."""
         if isinstance(named, Prices):
             return replace(self, fixed=named)
@@ -130,9 +130,9 @@ class Table:
         return Cache(found.cache_kind, found.cache_minimum)
 
 
-def in_force(value: str, models: Mapping[str, Mapping[str, object]]) -> Table:
+def in_force(value: str, models: Mapping[str, Mapping[str, object]]) -> Models:
     """The shipped table under ``--prices`` and the configured ``[models]``, which stand above a price file's."""
-    table = Table.load()
+    table = Models.load()
     named = named_prices(value) if value else Overrides()
     own = overrides({"models": dict(models)}, origin="[models]")
     if isinstance(named, Prices):

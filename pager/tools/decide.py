@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import orjson
 
-from pager.paging.policy import ASKING, TOOL, Prices
+from pager.pricing.prices import ASKING, TOOL, Prices
 from pager.pricing.tokens import O200K, Counter
 from pager.tools.definitions import (
     Edit,

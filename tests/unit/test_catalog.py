@@ -16,7 +16,7 @@ from pager.pricing.catalog import (
     shipped_rules,
 )
 from pager.pricing.provider_cache import Cache, CacheKind
-from pager.pricing.rates import NAMED, Table
+from pager.pricing.rates import NAMED, Models
 from pager.pricing.tokens import (
     CL100K,
     CLAUDE,
@@ -124,12 +124,12 @@ def test_what_is_kept_by_hand_names_its_source_and_its_day_and_only_what_an_entr
 )
 def test_a_model_without_a_price_has_the_ratios_of_its_kind(name, expected):
     catalog = Catalog({}, PROVIDERS, "2026-01-01", "hand", {}, shipped_rules())
-    assert Table(catalog).prices(name) == NAMED[expected]
+    assert Models(catalog).prices(name) == NAMED[expected]
 
 
 def test_an_hour_costs_what_anthropic_asks_where_the_table_does_not_say():
     rows = {"claude-large-5": [0, None, None, 5, 25, 0.5, 6.25], "gpt-5": [1, None, None, 1.25, 10, 0.125]}
-    table = Table(Catalog(rows, PROVIDERS, "2026-01-01", "hand", {}, shipped_rules()))
+    table = Models(Catalog(rows, PROVIDERS, "2026-01-01", "hand", {}, shipped_rules()))
     assert table.prices("claude-large-5") == Prices(0.1, 1.25, 5.0, 300.0, 2.0)
     assert table.prices("gpt-5") == Prices(0.1, 1.0, 8.0, 600.0, 1.0)
 

@@ -22,8 +22,8 @@ from pager.pricing.provider_cache import Cache, CacheKind
 from pager.pricing.rates import (
     _OVERRIDABLE,
     NAMED,
+    Models,
     Overrides,
-    Table,
     named_prices,
     overrides,
     parsed_overrides,
@@ -53,12 +53,12 @@ ROWS = {
 
 @pytest.fixture(scope="module")
 def small():
-    return Table(Catalog(ROWS, PROVIDERS, "2026-01-01", "hand", {}, shipped_rules()))
+    return Models(Catalog(ROWS, PROVIDERS, "2026-01-01", "hand", {}, shipped_rules()))
 
 
 @pytest.fixture(scope="module")
 def shipped():
-    return Table.load()
+    return Models.load()
 
 
 @pytest.mark.parametrize(

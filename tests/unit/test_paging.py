@@ -36,7 +36,7 @@ from pager.paging.priors import (
 )
 from pager.paging.stub import HANDLE, handle_of
 from pager.pricing.provider_cache import uncached
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.proxy.log_records import Incoming
 from pager.proxy.log_writer import Journal
 from pager.sessions import registry

@@ -26,7 +26,7 @@ from pager.paging.page_in import definition
 from pager.paging.plan_call import Pager
 from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, Rule
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.proxy.log_records import Incoming, Outcome, tokens
 from pager.proxy.log_writer import Journal
 from pager.sessions.rebuild import Rebuilder

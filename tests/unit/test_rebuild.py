@@ -24,7 +24,7 @@ from pager.paging.plan_call import Pager
 from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.stub import handle_of
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.proxy.log_records import Incoming
 from pager.proxy.log_writer import Journal
 from pager.sessions.lineage import Session

@@ -8,7 +8,7 @@ from pager.cli import main
 from pager.log.stores import open_store
 from pager.paging.plan_call import Pager
 from pager.paging.policy_choice import Arms, Rule
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.proxy.log_records import Incoming, Outcome
 from pager.proxy.log_writer import Journal
 from pager.values import Answer

@@ -32,7 +32,7 @@ from pager.paging.priors import (
     Experience,
     Harness,
 )
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.proxy.log_writer import Journal
 from pager.proxy.serving.learner import (
     Learner,

@@ -10,8 +10,7 @@ from pager.paging.page_table import Items
 from pager.paging.page_tables import Tables
 from pager.paging.planner import is_warm
 from pager.paging.priors import SHIPPED, Experience, cache_of
-from pager.pricing.rates import Table as Models
-from pager.pricing.rates import named_prices
+from pager.pricing.rates import Models, named_prices
 from pager.sessions.lineage import Session
 from pager.wire.dialects import load
 

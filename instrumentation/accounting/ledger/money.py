@@ -25,10 +25,10 @@ from instrumentation.accounting.story import Inflicted, Parts, Repack
 from instrumentation.accounting.usage_cost import cost, priced_as
 from pager.log.events import LegFinished, Tokens
 from pager.paging.page_table import common_length
-from pager.paging.policy import ASKING, Prices
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
+from pager.pricing.prices import ASKING, Prices
 from pager.pricing.provider_cache import HELD, TELLING
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 
 WHOLE = 0.8
 """The share of an earlier prompt from which on another one goes on with it, and was not cut."""

@@ -36,7 +36,7 @@ from instrumentation.replay.recording import Recording, Step
 from pager.log.events import Tokens
 from pager.log.store import Store, Stored
 from pager.paging.page_table import Table
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.sessions.rebuild import Rebuilder
 from pager.wire.dialect import Dialect
 

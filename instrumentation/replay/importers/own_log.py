@@ -10,7 +10,7 @@ from instrumentation.replay.importers._lines import Problems
 from instrumentation.replay.recording import Recording
 from pager.errors import StoreError
 from pager.log.stores.sqlite.store import Store
-from pager.pricing.rates import Table as Models
+from pager.pricing.rates import Models
 from pager.wire.dialects import load as load_dialect
 
 MAGIC = b"SQLite format 3\x00"
