@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import _logs
+from benchmarks.shared import agent_logs
 from instrumentation.replay import log_files
 from instrumentation.replay.log_files import Problems
 
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Write logs of every format, read them, and print what it took; 1 if a demand is not met."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.importing", description=__doc__)
     parser.add_argument("--size", type=float, default=200, metavar="MB", help="megabytes of each format")
-    parser.add_argument("--format", default=",".join(_logs.FORMATS), help="formats, with commas between them")
+    parser.add_argument("--format", default=",".join(agent_logs.FORMATS), help="formats, with commas between them")
     parser.add_argument("--json", action="store_true", help="print plain values")
     options = parser.parse_args(arguments)
     figures = [_figure(name, round(options.size * MB)) for name in options.format.split(",")]
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _figure(name: str, size: int) -> Figure:
     """What reading a format takes, in a process of its own, so that its memory is its own."""
     with tempfile.TemporaryDirectory() as folder:
-        _logs.write(Path(folder), name, size)
+        agent_logs.write(Path(folder), name, size)
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             return pool.apply(measured, (name, Path(folder)))
 

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks._policies_played import OURS, spread
-from benchmarks._policies_told import replaced
-from benchmarks.policies import RECORDINGS, ROOT
+from benchmarks.policies.play import OURS, RECORDINGS, spread
+from benchmarks.policies.publish import ROOT, replaced
 from instrumentation.replay import recording_files
 from instrumentation.replay.compare import (
     Comparison,

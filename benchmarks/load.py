@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import uvloop
 
-from benchmarks._load import Connection
-from benchmarks._processes import ctxpager, free_port, running, upstream
-from benchmarks._session import Session
-from benchmarks._upstream import PACES
+from benchmarks.shared.agent_session import Session
+from benchmarks.shared.fixed_upstream import PACES
+from benchmarks.shared.load_client import Connection
+from benchmarks.shared.processes import ctxpager, free_port, running, upstream
 
 SLOWEST = 2.0  # seconds that the 99th percentile of small calls may take
 DEARER = 2.0  # how many times as long as on a kept connection a call may take on a new one

@@ -12,6 +12,7 @@ from math import fsum
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.optimum.oracles import ORACLES
 from instrumentation.accounting.story import WASTE
 from instrumentation.accounting.waste.session_waste import Totals
 from instrumentation.analyze.cache import Cache
@@ -28,7 +29,6 @@ from instrumentation.analyze.study import (
     Work,
 )
 from instrumentation.analyze.study_file import How
-from instrumentation.optimum.oracles import ORACLES
 from instrumentation.replay import log_files
 from instrumentation.replay.compare import (
     Comparison,

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import orjson
 
+from benchmarks.optimum.oracles import ORACLES
 from instrumentation.accounting import client_cost
 from instrumentation.accounting.billing import Charged
-from instrumentation.optimum.oracles import ORACLES
 from instrumentation.replay import recording_files
 from instrumentation.replay.player import Outcome, Player
 from instrumentation.replay.prepared import (

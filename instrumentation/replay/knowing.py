@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from instrumentation.optimum.foresight import next_needs
+from benchmarks.optimum.foresight import next_needs
 from instrumentation.replay.recording import Future
 from pager.paging.policy import Decision, View
 from policies.cost_aware import CostAware, Plan

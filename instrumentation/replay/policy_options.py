@@ -4,7 +4,7 @@ import inspect
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 
-from instrumentation.optimum.oracles import OPTIMUM, ORACLES
+from benchmarks.optimum.oracles import OPTIMUM, ORACLES
 from instrumentation.replay.compare import Contender
 from pager.errors import ConfigError, PolicyError
 from pager.paging.policy_loader import load_policy, policy_names

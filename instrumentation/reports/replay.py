@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from instrumentation.optimum.oracles import KNOWING, OPTIMUM
+from benchmarks.optimum.oracles import KNOWING, OPTIMUM
 from instrumentation.replay.compare import Comparison, Played, Row
 
 YARDSTICKS = {KNOWING: "of knowing", OPTIMUM: "of the optimum"}

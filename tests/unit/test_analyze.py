@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from laws import examples
 
-from benchmarks import _logs
+from benchmarks.shared import agent_logs
 from instrumentation.accounting.cache_lifetimes import shown
 from instrumentation.accounting.story import WASTE
 from instrumentation.accounting.waste.session_waste import Totals, anatomy
@@ -46,7 +46,7 @@ from pager.values import Answer, Usage
 from pager.wire.dialects import load
 
 POLICIES = (Contender("keep_all"), Contender("cost_aware"))
-FORMATS = (*_logs.FORMATS, "own_log")
+FORMATS = (*agent_logs.FORMATS, "own_log")
 
 
 def how(prices="anthropic", policies=POLICIES, **conditions):
@@ -91,7 +91,7 @@ def write(folder, name, seeds=(1, 2), calls=12):
         own_log(folder)
     else:
         for seed in seeds:
-            (folder / f"{name}-{seed}.jsonl").write_bytes(b"".join(_logs.FORMATS[name](seed, calls)))
+            (folder / f"{name}-{seed}.jsonl").write_bytes(b"".join(agent_logs.FORMATS[name](seed, calls)))
     return folder
 
 
@@ -172,14 +172,14 @@ def twice(folder, place, between=lambda: None, then=HOW):
 
 
 def test_any_order_and_number_of_jobs_gives_the_same(tmp_path):
-    folders = [write(tmp_path / name, name) for name in _logs.FORMATS]
+    folders = [write(tmp_path / name, name) for name in agent_logs.FORMATS]
     straight = analyze(folders, HOW)
     assert analyze(folders[::-1], HOW, jobs=2) == straight
     assert analyze([*folders, *folders, folders[0] / "claude_code-1.jsonl"], HOW, jobs=3) == straight
 
 
 def test_parts_add_up_to_wholes(tmp_path):
-    folders = [write(tmp_path / name, name, calls=40) for name in _logs.FORMATS]
+    folders = [write(tmp_path / name, name, calls=40) for name in agent_logs.FORMATS]
     found = analyze(folders, HOW)
     client = found.totals.client
     assert sum(tool.pages for tool in found.tools) == client.stale + client.duplicates + client.superseded > 0
@@ -381,7 +381,7 @@ def test_files_that_are_no_logs_break_nothing(tmp_path):
     (tmp_path / "notes.json").write_text("{}")
     (tmp_path / "empty.jsonl").write_bytes(b"")
     (tmp_path / "blank.jsonl").write_bytes(b"")
-    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(b"".join(_logs.recording(2, 90)))[:-200])
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(b"".join(agent_logs.recording(2, 90)))[:-200])
     found = analyze([tmp_path, tmp_path / "gone.jsonl"], HOW)
     assert (found.read.unknown, found.read.copies) == (1, 0)
     assert found.read.broken == 2  # the one that is cut, and the one that is gone
@@ -437,7 +437,7 @@ def test_nothing_at_all_adds_up_to_nothing(tmp_path):
 
 def resumed(folder):
     """A log, and that of the session that went on from it, which begins with a copy."""
-    lines = list(_logs.claude_code(1, 12))
+    lines = list(agent_logs.claude_code(1, 12))
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(b"".join(lines[: len(lines) // 2]))
     (folder / "b.jsonl").write_bytes(b"".join(lines))
@@ -487,7 +487,7 @@ def test_a_process_that_dies_is_told_of(tmp_path):
         analyze([tmp_path], how(policies=(policy,)), jobs=2)
 
 
-SAMPLES = {name: b"".join(make(1, 4)) for name, make in _logs.FORMATS.items()}
+SAMPLES = {name: b"".join(make(1, 4)) for name, make in agent_logs.FORMATS.items()}
 
 
 @given(st.data())
@@ -509,7 +509,7 @@ def test_no_damage_to_a_log_is_fatal(tmp_path, data):
 def test_only_a_file_that_changed_is_studied_again(tmp_path):
     folder = write(tmp_path / "logs", "codex", seeds=(1, 2, 3))
     changed = folder / "codex-2.jsonl"
-    longer = b"".join(_logs.codex(2, 20))
+    longer = b"".join(agent_logs.codex(2, 20))
     first, second = twice(folder, tmp_path / "cache", lambda: changed.write_bytes(longer))
     assert (second.work.kept, second.work.hashed, second.work.studied) == (2, 1, 1)
     assert second.totals.calls == first.totals.calls + 8

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import lifetimes, policies
-from benchmarks._generated import session, write_sessions
-from benchmarks._plots import Axis, Line, plot, thinned, ticks
-from benchmarks._policies_played import GRACES, Figures, Graces, spread
-from benchmarks._policies_told import cost_picture, grace_picture, replaced
+from benchmarks import lifetimes
+from benchmarks.policies import __main__ as policies
+from benchmarks.policies.generated_sessions import session, write_sessions
+from benchmarks.policies.play import GRACES, Figures, Graces, spread
+from benchmarks.policies.plots import Axis, Line, plot, thinned, ticks
+from benchmarks.policies.publish import cost_picture, grace_picture, replaced
 from instrumentation.accounting.billing import Charged
 from instrumentation.replay import recording_files
 from instrumentation.replay.compare import Comparison, Played

@@ -7,11 +7,11 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from benchmarks import schemas
-from benchmarks._schemas_client import WIRES, Called
-from benchmarks._schemas_figures import LEAST, Figures, look_at, tokens
-from benchmarks._schemas_model import DONE, Step, Thought, handle_of, told
-from benchmarks._schemas_tools import Tool, careless, fitting, read_tools
+from benchmarks.schemas import __main__ as schemas
+from benchmarks.schemas.client import WIRES, Called
+from benchmarks.schemas.figures import LEAST, Figures, look_at, tokens
+from benchmarks.schemas.model import DONE, Step, Thought, handle_of, told
+from benchmarks.schemas.tools import Tool, careless, fitting, read_tools
 from pager.testing.scripted import Received, Script
 from pager.testing.scripted.chat import Chat
 

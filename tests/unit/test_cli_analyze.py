@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from benchmarks import _logs
+from benchmarks.shared import agent_logs
 from instrumentation.analyze import command
 from instrumentation.analyze.agents import starting, usual
 from instrumentation.analyze.analysis import analyze, prepare
@@ -35,7 +35,7 @@ def at_home(tmp_path, monkeypatch):
 def write(folder, name, seeds=(1, 2), calls=30):
     folder.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
-        (folder / f"{name}-{seed}.jsonl").write_bytes(b"".join(_logs.FORMATS[name](seed, calls)))
+        (folder / f"{name}-{seed}.jsonl").write_bytes(b"".join(agent_logs.FORMATS[name](seed, calls)))
     return folder
 
 

@@ -11,7 +11,7 @@ from math import inf
 import pytest
 from msgspec import structs
 
-from instrumentation.optimum.foresight import Belady, Greedy, next_needs
+from benchmarks.optimum.foresight import Belady, Greedy, next_needs
 from instrumentation.replay.recording import Future
 from pager.paging.policy import (
     Decision,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import _logs
 from benchmarks import importing as benchmark
+from benchmarks.shared import agent_logs
 from instrumentation.replay import from_log, log_files, recording_files
 from instrumentation.replay.importers import _lines, detect, found
 from instrumentation.replay.log_files import Problems
@@ -21,9 +21,9 @@ from pager.proxy.log_writer import Incoming, Journal, Outcome
 from pager.values import Answer, Usage
 from pager.wire.dialects import load
 
-SAMPLES = {name: b"".join(make(1, 4)) for name, make in _logs.FORMATS.items()}
+SAMPLES = {name: b"".join(make(1, 4)) for name, make in agent_logs.FORMATS.items()}
 SAMPLES["openai messages"] = SAMPLES["recording"].split(b"\n", 1)[1]
-NAMES = {name: name for name in _logs.FORMATS} | {"openai messages": "openai_jsonl"}
+NAMES = {name: name for name in agent_logs.FORMATS} | {"openai messages": "openai_jsonl"}
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_a_log_cut_anywhere_is_read_up_to_there(tmp_path_factory, sample, data):
 
 
 def test_a_compressed_file_that_was_cut_is_read_up_to_there(tmp_path):
-    content = b"".join(_logs.codex(1, 40))
+    content = b"".join(agent_logs.codex(1, 40))
     path, problems = write(tmp_path / "x.jsonl.gz", gzip.compress(content)[:-3000]), Problems()
     (one,) = log_files.read(path, problems)
     assert 0 < len(one.recording.steps) < 40

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from benchmarks.optimum.oracles import ORACLES
 from instrumentation.accounting.billing import tokens_in
-from instrumentation.optimum.oracles import ORACLES
 from instrumentation.replay import from_log
 from instrumentation.replay.player import Player
 from instrumentation.replay.prepared import Prepared

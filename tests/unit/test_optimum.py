@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
 
-from instrumentation.optimum.best import of_recording, optimum, unpaged
-from instrumentation.optimum.bound import Bound
-from instrumentation.optimum.exact import exact
-from instrumentation.optimum.foresight import Belady, Greedy
-from instrumentation.optimum.play import future_of, schedule_of
-from instrumentation.optimum.problem import (
+from benchmarks.optimum.best import of_recording, optimum, unpaged
+from benchmarks.optimum.bound import Bound
+from benchmarks.optimum.exact import exact
+from benchmarks.optimum.foresight import Belady, Greedy
+from benchmarks.optimum.play import future_of, schedule_of
+from benchmarks.optimum.problem import (
     Call,
     Need,
     Page,
@@ -32,8 +32,8 @@ from instrumentation.optimum.problem import (
     play,
     step,
 )
-from instrumentation.optimum.recorded import problems, unsaid
-from instrumentation.optimum.views import (
+from benchmarks.optimum.recorded import problems, unsaid
+from benchmarks.optimum.views import (
     Moment,
     Recorder,
     Size,

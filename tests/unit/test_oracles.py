@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from instrumentation.optimum.oracles import ORACLES
+from benchmarks.optimum.oracles import ORACLES
 from instrumentation.replay.compare import Conditions, Contender, compare
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import Recording, Step

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import _real_log, real_model
-from benchmarks._real_log import Work
-from benchmarks._real_needs import Wanted, wanted
-from benchmarks._real_play import PRICES, Played, Reply
-from benchmarks._real_script import Script, Sizes, Step, offered, script, side_messages
-from benchmarks._real_server import MODEL, WINDOW, asked, asking
+from benchmarks.real_model import __main__ as real_model
+from benchmarks.real_model import server_log
+from benchmarks.real_model.needed_pages import Wanted, wanted
+from benchmarks.real_model.play import PRICES, Played, Reply
+from benchmarks.real_model.script import Script, Sizes, Step, offered, script, side_messages
+from benchmarks.real_model.server import MODEL, WINDOW, asked, asking
+from benchmarks.real_model.server_log import Work
 from pager.pricing.rates import parsed_overrides
 
 HANDLE = "pg_0123456789abcdef"
@@ -151,15 +152,15 @@ def test_what_the_model_said_stands_before_each_call():
 
 
 def test_the_log_tells_what_a_request_made_the_model_compute():
-    assert _real_log.work(LOG) == Work(1, 212, 1.5005, 7, 0.25)
+    assert server_log.work(LOG) == Work(1, 212, 1.5005, 7, 0.25)
 
 
 def test_the_work_of_several_requests_is_added_up():
-    assert _real_log.work(LOG * 3) == Work(3, 636, 1.5005 * 3, 21, 0.75)
+    assert server_log.work(LOG * 3) == Work(3, 636, 1.5005 * 3, 21, 0.75)
 
 
 def test_a_log_without_figures_tells_of_no_work():
-    assert _real_log.work('INFO:     "POST /v1/chat/completions HTTP/1.1" 400 Bad Request\n') == Work()
+    assert server_log.work('INFO:     "POST /v1/chat/completions HTTP/1.1" 400 Bad Request\n') == Work()
 
 
 def test_the_price_file_is_one_that_the_proxy_takes():

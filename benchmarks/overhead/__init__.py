@@ -1,0 +1,1 @@
+"""What ctxpager costs a call: ``python -m benchmarks.overhead``."""

@@ -1,0 +1,1 @@
+"""What every policy saves: ``python -m benchmarks.policies``."""

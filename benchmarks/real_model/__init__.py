@@ -1,0 +1,1 @@
+"""What paging spares a real model: ``python -m benchmarks.real_model``."""

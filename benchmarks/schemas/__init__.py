@@ -1,0 +1,1 @@
+"""What tool schemas on demand save: ``python -m benchmarks.schemas``."""
