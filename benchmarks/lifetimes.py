@@ -92,7 +92,7 @@ def table(played: Mapping[Case, Comparison], name: str) -> str:
     made = f"""
 {len(any_of.played)} recorded sessions of the set `{name}`, {any_of.calls:,} calls, played again under `{OURS}` with
 every page-in charged, by `{COMMAND}`. One row alone:
-`ctxpager replay DIR/traces/{name} --policy {OURS} --no-optimum` with the options in its last column.
+`ctxpager replay DIR/traces/{name} --policy {OURS}` with the options in its last column.
 """
     return "\n".join([*head, *(_line(case, comparison) for case, comparison in played.items()), made])
 

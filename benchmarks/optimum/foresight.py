@@ -6,32 +6,14 @@ policy does. What no policy can beat is in ``optimum``.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.optimum.problem import content_of
+from instrumentation.replay.knowing import next_needs
 from instrumentation.replay.recording import Future
 from pager.paging.policy import Decision, PageView, View
 from pager.pricing.prices import ASKING, TOOL
-
-
-def next_needs(future: Future, view: View, brought: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """The call at which each page is needed next, by its name; of several with the same content, the last resident one.
-
-    A page that was brought back is known by another handle; ``brought`` says, by that, what it holds.
-    """
-    last: dict[str, str] = {}
-    for page in view.pages:
-        if page.resident:
-            handle = content_of(page.handle)
-            last |= dict.fromkeys(brought.get(handle, (handle,)), page.handle)
-    found = {page.handle: inf for page in view.pages}
-    for content, name in last.items():
-        coming = (call for call in future.needs.get(content, ()) if call >= view.call)
-        found[name] = min(found[name], *coming, inf)
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,11 +320,6 @@ def _missing(problem: Problem, number: int, state: State) -> tuple[int, ...]:
     return tuple(sorted({want.page for want in wants if gone.issuperset(want.group)}))
 
 
-def content_of(name: str) -> str:
-    """The handle of the content of a page with this name in its branch."""
-    return name.partition("@")[0]
-
-
 def plain_needs(needs: Mapping[str, Iterable[int]]) -> list[Need]:
     """Needs that only one content can satisfy, by content."""
     return sorted(Need(call, name, frozenset([name])) for name, calls in needs.items() for call in set(calls))

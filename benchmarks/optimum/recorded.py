@@ -13,7 +13,6 @@ from benchmarks.optimum.problem import (
     Need,
     Page,
     Problem,
-    content_of,
 )
 from benchmarks.optimum.views import (
     Moment,
@@ -28,6 +27,7 @@ from instrumentation.accounting.billing import (
     tokens_in,
 )
 from instrumentation.accounting.item_sizes import item_tokens
+from instrumentation.replay.knowing import content_of
 from instrumentation.replay.needs import Need as Seen
 from instrumentation.replay.player import Player, Turn
 from instrumentation.replay.prepared import Call as Sent

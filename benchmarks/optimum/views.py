@@ -9,9 +9,9 @@ from benchmarks.optimum.problem import (
     Need,
     Page,
     Problem,
-    content_of,
     plain_needs,
 )
+from instrumentation.replay.knowing import content_of
 from instrumentation.replay.recording import Future
 from pager.paging.policy import Decision, PageView, View
 from pager.pricing.prices import Prices

@@ -8,13 +8,17 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import orjson
 from rich.console import Console
 
 from benchmarks.overhead.edges import durable, memory, startup
 from benchmarks.overhead.growth import Growth, growth, verdict
+from benchmarks.overhead.growth import table as growth_table
+from benchmarks.overhead.paging import SERVERS as PAGING_SERVERS
 from benchmarks.overhead.paging import paging
 from benchmarks.overhead.speed import calls, lag, throughput
 from benchmarks.shared import litellm_proxy, tables
@@ -58,7 +62,9 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.overhead", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="a look of about a minute; nothing is fatal")
     parser.add_argument("--only", type=_names, default=_NAMES, help=f"some of {','.join(_NAMES)}")
     parser.add_argument("--no-litellm", dest="litellm", action="store_false", help="leave LiteLLM out")
@@ -96,8 +102,8 @@ def _print(found: Figures, options: argparse.Namespace) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     grids = (
         tables.verdicts(found.rows, tables.SERVERS),
-        tables.verdicts(found.paged, tables.POLICIES),
-        tables.growths(found.grown),
+        tables.verdicts(found.paged, {name: name for name in PAGING_SERVERS}),
+        growth_table(found.grown),
     )
     for grid in grids:
         if grid.lines and options.markdown:
@@ -106,7 +112,14 @@ def _print(found: Figures, options: argparse.Namespace) -> None:
             console.print(grid.drawn())
     print(tables.machine(litellm_proxy.version() if options.litellm else ""))
     if options.json:
-        options.json.write_bytes(tables.as_json(*found))
+        options.json.write_bytes(_as_json(found))
+
+
+def _as_json(found: Figures) -> bytes:
+    """All figures, unrounded."""
+    rows = {"rows": found.rows, "paging": found.paged}
+    figures = {key: [{**asdict(row), "ok": row.ok} for row in value] for key, value in rows.items()}
+    return orjson.dumps({**figures, "growth": [asdict(at) for at in found.grown]}, option=orjson.OPT_INDENT_2)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import uvloop
@@ -10,6 +11,7 @@ from benchmarks.shared.agent_session import Session
 from benchmarks.shared.load_client import play
 from benchmarks.shared.processes import Target
 from benchmarks.shared.rounds import Bench, Row, settle
+from benchmarks.shared.tables import Grid, figure
 from pager.wire import json_spans
 
 _HISTORIES = (10, 100, 1_000, 10_000)
@@ -74,3 +76,24 @@ def verdict(found: list[Growth]) -> list[Row]:
     room = short.rest + long.scan
     what = f"CPU beyond bare and scan, {long.messages:,} known"
     return [Row(what, "ms", {"ctxpager": long.rest}, long.rest, "ms", at_most=room)]
+
+
+def table(found: Sequence[Growth]) -> Grid:
+    """One line a history; times are milliseconds."""
+    columns = (
+        "messages known",
+        "body KB",
+        "latency bare",
+        "latency ctxpager",
+        "CPU bare",
+        "CPU ctxpager",
+        "scan+hash",
+        "rest",
+        "rest µs/message",
+    )
+    return Grid(columns, [_line(at) for at in found])
+
+
+def _line(at: Growth) -> list[str]:
+    times = (at.latency["bare"], at.latency["ctxpager"], at.cpu["bare"], at.cpu["ctxpager"], at.scan, at.rest)
+    return [f"{at.messages:,}", f"{at.size / 1e3:,.0f}", *map(figure, times), figure(at.rest / at.messages * 1e3)]

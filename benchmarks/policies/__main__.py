@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.policies", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     given = os.environ.get(RECORDINGS)
     parser.add_argument("--recordings", type=Path, metavar="DIR", default=Path(given) if given else None)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes that play")

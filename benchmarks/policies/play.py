@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.optimum.oracles import KNOWING, ORACLES
+from benchmarks.optimum.oracles import ORACLES
 from instrumentation.replay.compare import (
     Comparison,
     Conditions,
@@ -12,6 +12,7 @@ from instrumentation.replay.compare import (
     Row,
     compare,
 )
+from instrumentation.replay.knowing import KNOWING
 from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import policy_names
 
@@ -86,7 +87,7 @@ def spread(files: Sequence[Path], most: int) -> list[Path]:
 
 def played(name: str, files: Sequence[Path], settings: Settings) -> Figures:
     """Play a set: everything under the prices asked for, and our policy once more as if nothing were cached."""
-    contenders = [Contender(one) for one in [*policy_names(), *ORACLES]]
+    contenders = [*map(Contender, policy_names()), *ORACLES]
     comparison = compare(files, contenders, Conditions(settings.prices), settings.jobs)
     uncached = compare(files, [Contender(OURS)], Conditions("none"), settings.jobs)
     return Figures(name, comparison, uncached.rows()[0].token_change)

@@ -10,20 +10,20 @@ from benchmarks.optimum.oracles import (
     BELADY,
     BOUND,
     IDEAL,
-    KNOWING,
     OPTIMUM,
     ORACLES,
 )
 from benchmarks.policies.play import GRACES, OURS, Figures, Graces, Point
 from benchmarks.policies.plots import Axis, Line, plot, thinned, ticks
-from instrumentation.reports.replay import as_json, table, told
+from instrumentation.replay.knowing import KNOWING
+from instrumentation.reports.replay import YARDSTICKS, as_json, table, told
 from pager.paging.policy_choice import UNCHANGED
 
 ROOT = Path(__file__).parents[2]
 MARK = "policies"
 COMMAND = "CTXPAGER_RECORDINGS=DIR python -m benchmarks.policies --write"
 IMAGES = "docs/images"
-_DRAWN_APART = {OPTIMUM, *ORACLES}
+_DRAWN_APART = {one.name for one in ORACLES}
 _LEGEND = f"""\
 The provider is taken to find any prefix again for as long as the price list says (`--caching prefix`). The rows from
 `{KNOWING}` on know the future: `{KNOWING}` is `{OURS}` with the truth in place of its estimates, `{OPTIMUM}` the
@@ -38,7 +38,7 @@ def section(figures: Figures) -> str:
     left_out = figures.comparison.left_out
     shorter = f" {left_out} shorter sessions are left out." if left_out else ""
     return (
-        f"{told(figures.comparison)}{shorter}\n\n{table(figures.rows)}\n"
+        f"{told(figures.comparison)}{shorter}\n\n{table(figures.rows, {**YARDSTICKS, OPTIMUM: 'of the optimum'})}\n"
         f"Where nothing is cached (`--prices none`), `{OURS}` changes the tokens by {100 * figures.uncached:+.1f} %.\n"
     )
 

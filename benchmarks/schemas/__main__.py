@@ -51,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.schemas", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     given = os.environ.get(RECORDINGS)
     parser.add_argument("--recordings", type=Path, metavar="DIR", default=Path(given) if given else None)
     parser.add_argument("--dialect", choices=[*WIRES, "all"], default="all")

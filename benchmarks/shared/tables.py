@@ -3,20 +3,14 @@
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-import orjson
 from rich.table import Table
 
-from benchmarks.overhead.growth import Growth
-from benchmarks.overhead.paging import SERVERS as PAGING_SERVERS
 from benchmarks.shared.rounds import Row
 
 SERVERS = {"direct": "direct", "bare": "bare", "litellm": "LiteLLM", "ctxpager": "ctxpager"}
 """The columns of what all servers are measured by: their names as targets, and in the table."""
-
-POLICIES = {name: name for name in PAGING_SERVERS}
-"""The columns of what paging is measured by."""
 
 _MARKS = {True: "yes", False: "NO", None: ""}
 
@@ -66,27 +60,6 @@ def _demand(row: Row) -> str:
     return f">= {figure(row.at_least)}" if row.at_least is not None else ""
 
 
-def growths(found: Sequence[Growth]) -> Grid:
-    """One line a history; times are milliseconds."""
-    columns = (
-        "messages known",
-        "body KB",
-        "latency bare",
-        "latency ctxpager",
-        "CPU bare",
-        "CPU ctxpager",
-        "scan+hash",
-        "rest",
-        "rest µs/message",
-    )
-    return Grid(columns, [_growth(at) for at in found])
-
-
-def _growth(at: Growth) -> list[str]:
-    times = (at.latency["bare"], at.latency["ctxpager"], at.cpu["bare"], at.cpu["ctxpager"], at.scan, at.rest)
-    return [f"{at.messages:,}", f"{at.size / 1e3:,.0f}", *map(figure, times), figure(at.rest / at.messages * 1e3)]
-
-
 def figure(value: float | None) -> str:
     """Three digits that count, more only above 1,000."""
     if value is None:
@@ -100,10 +73,3 @@ def machine(litellm: str) -> str:
     return (
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}{theirs}"
     )
-
-
-def as_json(rows: Sequence[Row], paged: Sequence[Row], found: Sequence[Growth]) -> bytes:
-    """All figures, unrounded."""
-    told = {"rows": rows, "paging": paged}
-    figures = {key: [{**asdict(row), "ok": row.ok} for row in value] for key, value in told.items()}
-    return orjson.dumps({**figures, "growth": [asdict(at) for at in found]}, option=orjson.OPT_INDENT_2)

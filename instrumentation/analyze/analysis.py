@@ -12,7 +12,6 @@ from math import fsum
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.optimum.oracles import ORACLES
 from instrumentation.accounting.story import WASTE
 from instrumentation.accounting.waste.session_waste import Totals
 from instrumentation.analyze.cache import Cache
@@ -36,6 +35,7 @@ from instrumentation.replay.compare import (
     Contender,
     Played,
 )
+from instrumentation.replay.knowing import KNOWING
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 
@@ -253,7 +253,7 @@ def prepare(contenders: Sequence[Contender], conditions: Conditions) -> How:
 
 def _source(contender: Contender) -> bytes:
     """The code of a policy, which may be the user's own."""
-    if contender.name in ORACLES:
+    if contender.name == KNOWING:
         return b""
     policy = load_policy(contender.name, contender.options)
     return blake2b(Path(inspect.getfile(type(policy))).read_bytes(), digest_size=16).digest()

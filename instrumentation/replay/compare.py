@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import orjson
 
-from benchmarks.optimum.oracles import ORACLES
 from instrumentation.accounting import client_cost
 from instrumentation.accounting.billing import Charged
 from instrumentation.replay import recording_files
+from instrumentation.replay.knowing import KNOWING, play_knowing
 from instrumentation.replay.player import Outcome, Player
 from instrumentation.replay.prepared import (
     AS_RECORDED,
@@ -38,11 +38,16 @@ Source = Path | Recording
 """A session: the file it is in, or itself."""
 
 
+Oracle = Callable[[Prepared, Models], Sequence[Outcome]]
+"""Plays a session with knowledge of its future; an oracle may have several outcomes."""
+
+
 class Contender(NamedTuple):
-    """A policy with its options, or an oracle."""
+    """A policy with its options, or an oracle by another name."""
 
     name: str
     options: Mapping[str, object] = {}
+    oracle: Oracle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +181,13 @@ def _models(prices: str, models: bytes) -> Models:
 def outcomes_of(
     prepared: Prepared, contender: Contender, models: Models, before: Sequence[Charged]
 ) -> Iterable[Outcome]:
-    """What becomes of a session under a policy; an oracle may tell several things."""
+    """What becomes of a session under a policy, or by an oracle."""
     if contender.name == UNCHANGED:  # it needs no page table: a session costs what it costs
         return [Outcome(contender.name, before[-1], so_far=tuple(bill.cost for bill in before[1:]))]
-    if contender.name in ORACLES:
-        return ORACLES[contender.name](prepared, models)
+    if contender.oracle is not None:
+        return contender.oracle(prepared, models)
+    if contender.name == KNOWING:
+        return play_knowing(prepared, models)
     policy = load_policy(contender.name, contender.options)
     player = Player(prepared, lambda _: policy, models)
     player.play()

@@ -3,20 +3,29 @@
 All else is the plan of ``cost_aware`` itself: how pages are weighed and cuts are priced, and its rules of thrift.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.optimum.foresight import next_needs
+from instrumentation.replay.player import Outcome, Player
+from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import Future
-from pager.paging.policy import Decision, View
+from pager.paging.policy import Decision, Policy, View
+from pager.pricing.rates import Models
 from policies.cost_aware import CostAware, Plan
 
 if TYPE_CHECKING:
     from pager.paging.page_arrays import Numbers
+
+
+KNOWING = "knowing"
+
+Seer = Callable[[Future, Mapping[str, Sequence[str]]], Policy]
+"""Makes a policy of the future of a branch, and of the pages that each fetch brought back, by its handle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +77,38 @@ class _Truth(Plan):
         calls = np.minimum(self._until, self.span - 1)
         saved: Numbers = self._frees * ((prices.read if self._view.warm else prices.write) + prices.read * calls)
         return saved
+
+
+def next_needs(future: Future, view: View, brought: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """The call at which each page is needed next, by its name; of several with the same content, the last resident one.
+
+    A page that was brought back is known by another handle; ``brought`` says, by that, what it holds.
+    """
+    last: dict[str, str] = {}
+    for page in view.pages:
+        if page.resident:
+            handle = content_of(page.handle)
+            last |= dict.fromkeys(brought.get(handle, (handle,)), page.handle)
+    found = {page.handle: inf for page in view.pages}
+    for content, name in last.items():
+        coming = (call for call in future.needs.get(content, ()) if call >= view.call)
+        found[name] = min(found[name], *coming, inf)
+    return found
+
+
+def content_of(name: str) -> str:
+    """The content handle in the name of a page: further pages of one content are named ``handle@2``, ``handle@3``."""
+    return name.partition("@")[0]
+
+
+def play_knowing(prepared: Prepared, models: Models) -> Sequence[Outcome]:
+    """Play a session under ``Knowing``."""
+    return play_with_future(KNOWING, Knowing, prepared, models)
+
+
+def play_with_future(name: str, seer: Seer, prepared: Prepared, models: Models) -> Sequence[Outcome]:
+    """Play a session as a policy does, call by call, but with knowledge of its future."""
+    futures = prepared.futures(models)
+    player = Player(prepared, lambda branch: seer(futures[branch], player.brought), models)
+    player.play()
+    return [player.outcome(name)]

@@ -4,26 +4,19 @@ import inspect
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 
-from benchmarks.optimum.oracles import OPTIMUM, ORACLES
 from instrumentation.replay.compare import Contender
+from instrumentation.replay.knowing import KNOWING
 from pager.errors import ConfigError, PolicyError
 from pager.paging.policy_loader import load_policy, policy_names
 
 
 def contenders(
-    named: str,
-    settings: Iterable[str],
-    configured: tuple[str, Mapping[str, object]] = ("", {}),
-    *,
-    optimum: bool = False,
+    named: str, settings: Iterable[str], configured: tuple[str, Mapping[str, object]] = ("", {})
 ) -> list[Contender]:
-    """The policies in a list with commas, with what ``--set`` says of them, above what is ``configured`` for one.
-
-    The ``optimum`` comes last, if it is wanted and not named.
-    """
+    """The policies in a list with commas, with what ``--set`` says of them, above what is ``configured`` for one."""
     names = [name for part in named.split(",") if (name := part.strip())]
     if not names:
-        known = ", ".join([*policy_names(), *ORACLES])
+        known = ", ".join([*policy_names(), KNOWING])
         raise ConfigError(f"--policy {named!r} names no policy; there are {known}")
     options: dict[str, dict[str, object]] = {
         name: dict(configured[1]) if name == configured[0] else {} for name in names
@@ -33,9 +26,9 @@ def contenders(
             options[name][key] = value
     found = [Contender(name, options[name]) for name in dict.fromkeys(names)]
     for one in found:
-        if one.name not in ORACLES:
+        if one.name != KNOWING:
             load_policy(one.name, one.options)  # says what is wrong with it before anything is played
-    return [*found, Contender(OPTIMUM)] if optimum and OPTIMUM not in options else found
+    return found
 
 
 def _set(setting: str, names: Sequence[str]) -> list[tuple[str, str, object]]:
@@ -58,7 +51,7 @@ def _set(setting: str, names: Sequence[str]) -> list[tuple[str, str, object]]:
 
 def _takes(name: str, key: str) -> bool:
     """Whether a policy has an option; one that can't be built without options may have it."""
-    if name in ORACLES:
+    if name == KNOWING:
         return False
     try:
         policy = load_policy(name)

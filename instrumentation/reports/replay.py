@@ -1,12 +1,12 @@
 """Writes a comparison down: as a table for people, as plain values for programs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.optimum.oracles import KNOWING, OPTIMUM
 from instrumentation.replay.compare import Comparison, Played, Row
+from instrumentation.replay.knowing import KNOWING
 
-YARDSTICKS = {KNOWING: "of knowing", OPTIMUM: "of the optimum"}
+YARDSTICKS = {KNOWING: "of knowing"}
 """Oracles by whose saving, where they are in a comparison, that of every row is measured, and the column's name."""
 
 HEAD = ("policy", "cost", "tokens", "cached", "page-ins", "faults", "repacks", "made worse", "worst session")
@@ -20,11 +20,11 @@ def as_table(comparison: Comparison) -> str:
     return "\n".join([*lines, "", table(comparison.rows())])
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Row], yardsticks: Mapping[str, str] = YARDSTICKS) -> str:
     """The rows as one Markdown table, with what share of each oracle's saving they reach."""
     cells = [HEAD, *(_cells(row) for row in rows)]
     changes = {row.policy: row.cost_change for row in rows}
-    for name, words in YARDSTICKS.items():
+    for name, words in yardsticks.items():
         if name in changes:
             shares = [words, *(_reached(row.cost_change, changes[name]) for row in rows)]
             cells = [(*row, share) for row, share in zip(cells, shares, strict=True)]

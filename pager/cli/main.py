@@ -117,7 +117,6 @@ def _add_replay(command: argparse.ArgumentParser) -> None:
     command.add_argument("places", nargs="+", metavar="SESSION|FILE|FOLDER", help="what to play; all: the whole log")
     command.add_argument("--policy", dest="policies", metavar="A,B,C", help="the policies to play it under")
     command.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option of a policy")
-    command.add_argument("--no-optimum", action="store_true", help="don't look for the optimum, which takes longest")
     command.add_argument("--jobs", type=_positive, default=1, metavar="N", help="how many processes play at a time")
     command.add_argument("--min-calls", type=int, default=5, metavar="N", help="leave shorter sessions out")
     command.add_argument(
@@ -363,7 +362,7 @@ def _replay(options: argparse.Namespace) -> int:
     settings = _load(options).settings
     configured = (settings.policy, settings.paging.policy_options)
     named = settings.policy if options.policies is None else options.policies
-    contenders = chosen.contenders(named, options.set, configured, optimum=not options.no_optimum)
+    contenders = chosen.contenders(named, options.set, configured)
     tools = Shortening(settings.tools.shorten != "off", settings.tools.defer_above)
     marks = None if options.caching is None else options.caching == "marks"
     cache = Caching(marks, {None: 0.0, "5m": 300.0, "1h": 3_600.0}[options.lifetime])

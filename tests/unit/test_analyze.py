@@ -356,13 +356,6 @@ def test_dollars_saved_are_a_share_of_what_was_paid(tmp_path):
     assert told.dollars_saved[1] == pytest.approx(-change * told.paid.cost.dollars)
 
 
-def test_what_an_oracle_reckons_saves_no_known_dollars(tmp_path):
-    policies = (Contender("keep_all"), Contender("optimum"))
-    found = analyze([many_calls(tmp_path / "one.jsonl")], how(policies=policies))
-    assert found.dollars_saved[0] == 0.0
-    assert None in found.dollars_saved[1:]
-
-
 # ---- what does not count
 
 

@@ -255,12 +255,6 @@ def test_answers_that_were_counted_too_soon_are_told_of(tmp_path, capsys):
     assert "worst tools" not in out
 
 
-def test_an_oracle_that_only_reckons_has_no_counts(tmp_path, capsys):
-    _, out, _ = run(capsys, record(tmp_path / "one.jsonl", 8), "--policies", "optimum")
-    row = next(line for line in out.splitlines() if line.startswith("optimum"))
-    assert re.fullmatch(r"optimum +[-+][\d.]+ % +\d+ +[-+][\d.]+ %", row)
-
-
 def test_an_interrupt_ends_it_quietly(tmp_path, capsys):
     own = tmp_path / "own.py"
     own.write_text("class Own:\n    def choose(self, view):\n        raise KeyboardInterrupt\n")

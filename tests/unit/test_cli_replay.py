@@ -69,16 +69,14 @@ def test_a_file_is_played_under_the_policies_named(tmp_path, capsys):
     assert status == 0
     assert "1 sessions, 8 calls" in out
     rows = [line.split()[1] for line in out.splitlines()[2:] if "---" not in line]
-    assert rows == ["policy", "keep_all", "fifo_age", "optimum", "bound", "ideal"]
-    assert "of the optimum" in out
+    assert rows == ["policy", "keep_all", "fifo_age"]
 
 
-def test_the_optimum_can_be_left_out_and_is_there_once(tmp_path, capsys):
+def test_what_knowing_the_future_would_save_is_named_like_a_policy(tmp_path, capsys):
     path = record(tmp_path / "one.jsonl.gz")
-    _, out, _ = replay(capsys, path, "--policy", "keep_all", "--no-optimum")
-    assert "optimum" not in out
-    _, out, _ = replay(capsys, path, "--policy", "optimum,keep_all")
-    assert [row.split()[1] for row in out.splitlines()[4:]] == ["optimum", "bound", "ideal", "keep_all"]
+    _, out, _ = replay(capsys, path, "--policy", "keep_all,knowing")
+    assert [row.split()[1] for row in out.splitlines()[4:]] == ["keep_all", "knowing"]
+    assert "of knowing" in out
 
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "many"])
@@ -91,7 +89,7 @@ def test_a_number_of_processes_that_makes_no_sense_is_refused(tmp_path, capsys, 
 def test_without_a_policy_the_one_in_force_is_played(tmp_path, capsys):
     (tmp_path / "ctxpager.toml").write_text('policy = "fifo_age"\n[paging.policy_options]\nage = 2\n')
     path = record(tmp_path / "one.jsonl.gz")
-    _, out, _ = replay(capsys, path, "--json", "--no-optimum")
+    _, out, _ = replay(capsys, path, "--json")
     _, other, _ = replay(capsys, path, "--json", "--set", "age=1")
     told, changed = json.loads(out)["policies"], json.loads(other)["policies"]
     assert [row["policy"] for row in told] == ["fifo_age"]
@@ -115,7 +113,7 @@ def test_the_settings_say_whether_tools_are_sent_short(tmp_path, capsys):
     functions += [{"name": f"tool_{at}", "description": prose, "parameters": parameters} for at in range(50)]
     tools = [{"type": "function", "function": one} for one in functions]
     path = record(tmp_path / "one.jsonl.gz", tools=tools)
-    common = (path, "--prices", "anthropic", "--policy", "cost_aware", "--no-optimum", "--json")
+    common = (path, "--prices", "anthropic", "--policy", "cost_aware", "--json")
     settings = [("--tools-shorten", "off"), ("--tools-defer-above", "1_000_000"), ("--tools-defer-above", "0")]
     rows = [json.loads(replay(capsys, *common, *flags)[1])["policies"][0] for flags in settings]
     off, slim, deferred = (row["cost_change"] for row in rows)

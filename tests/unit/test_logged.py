@@ -20,6 +20,7 @@ from pager.proxy.log_writer import Incoming, Journal, Outcome
 from pager.values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
 
+OPTIMUM = next(one for one in ORACLES if one.name == "optimum")
 MODELS = in_force("anthropic", {})
 TOOLS = [{"type": "function", "function": {"name": "read"}}]
 CHAT = load("chat")
@@ -120,7 +121,7 @@ def long_session(proxy, **options):
         said += [asked, result(f"c{number}", page(number) * 3)]
     prepared = Prepared(proxy.read(), load("chat"))
     before = prepared.unpaged(MODELS)
-    return before, {one.policy: one.charged.cost / before.cost - 1 for one in ORACLES["optimum"](prepared, MODELS)}
+    return before, {one.policy: one.charged.cost / before.cost - 1 for one in OPTIMUM.oracle(prepared, MODELS)}
 
 
 def test_options_of_a_request_are_no_part_of_its_prompt(tmp_path):

@@ -3,17 +3,22 @@
 import json
 
 import pytest
+from equipped import equipped
 
 from benchmarks.optimum.oracles import ORACLES
-from instrumentation.replay.compare import Conditions, Contender, compare
+from benchmarks.policies.play import Figures
+from benchmarks.policies.publish import section
+from instrumentation.accounting.billing import Charged
+from instrumentation.replay.compare import Conditions, Contender, compare, outcomes_of
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import Recording, Step
-from instrumentation.reports.replay import as_json, as_table
+from instrumentation.reports.replay import as_json
 from pager.pricing.rates import in_force
 from pager.wire.dialects import load
 
 ANTHROPIC = Conditions("anthropic")
 MODELS = in_force("anthropic", {})
+NAMED = {one.name: one for one in ORACLES}
 QUOTE = "line 17 of the file {} as it was read"
 
 
@@ -44,9 +49,18 @@ def session(calls=40, tools=frozenset({"read"}), quotes=None):
     return Recording("s", "chat", steps)
 
 
+def contenders(names):
+    return [NAMED.get(name, Contender(name)) for name in names]
+
+
+def table_of(comparison):
+    """The lines of the table that the docs have of a comparison."""
+    return [line for line in section(Figures("set", comparison, 0.0)).splitlines() if line.startswith("|")]
+
+
 def outcomes(recording, name):
     prepared = Prepared(recording, load("chat"))
-    found = {one.policy: one for one in ORACLES[name](prepared, MODELS)}
+    found = {one.policy: one for one in outcomes_of(prepared, NAMED[name], MODELS, [Charged()])}
     return found, prepared.unpaged(MODELS).cost
 
 
@@ -75,8 +89,8 @@ def test_the_optimum_tells_what_was_reached_what_is_the_least_and_the_ideal():
 
 @pytest.mark.parametrize("quotes", [None, {20: 3, 21: 4, 35: 3}])
 def test_nobody_does_better_than_the_bound(quotes):
-    names = ["cost_aware", "clear_oldest", "fifo_age", *ORACLES]
-    (played,) = compare([session(quotes=quotes)], [Contender(name) for name in names], ANTHROPIC).played
+    names = ["cost_aware", "clear_oldest", "fifo_age", *NAMED]
+    (played,) = compare([session(quotes=quotes)], contenders(names), ANTHROPIC).played
     costs = {one.policy: one.charged.cost for one in played.outcomes}
     ideal = costs.pop("ideal")
     # The replay and the model that the bound is reckoned on differ by some tokens around stubs and copies.
@@ -90,16 +104,17 @@ def test_of_a_session_in_which_nobody_is_asked_nothing_can_be_saved():
 
 def test_a_longer_grace_leaves_less_to_save_for_all():
     names = ["cost_aware", "knowing", "optimum"]
-    contenders = [Contender(name) for name in names]
-    short, long = (compare([session()], contenders, Conditions("anthropic", grace=grace)).rows() for grace in (1, 30))
+    short, long = (
+        compare([session()], contenders(names), Conditions("anthropic", grace=grace)).rows() for grace in (1, 30)
+    )
     assert all(one.cost_change < other.cost_change for one, other in zip(short, long, strict=True))
     assert [row.policy for row in short] == [*names, "bound", "ideal"]
 
 
 def test_a_table_says_how_much_of_what_oracles_save_is_reached():
     names = ["keep_all", "mask_recent", "cost_aware", "knowing", "optimum"]
-    comparison = compare([session()], [Contender(name) for name in names], ANTHROPIC)
-    *_, head, _, nothing, masked, _, knowing, optimum, _, _ = as_table(comparison).splitlines()
+    comparison = compare([session()], contenders(names), ANTHROPIC)
+    head, _, nothing, masked, _, knowing, optimum, _, _ = table_of(comparison)
     assert [cell.strip() for cell in head.split("|")[-3:-1]] == ["of knowing", "of the optimum"]
     assert [cell.strip() for cell in nothing.split("|")[-3:-1]] == ["0.0 %", "0.0 %"]
     assert [cell.strip() for cell in masked.split("|")[-3:-1]] == ["none", "none"]
@@ -108,16 +123,34 @@ def test_a_table_says_how_much_of_what_oracles_save_is_reached():
 
 
 def test_where_there_is_nothing_to_save_no_share_is_told():
-    comparison = compare(
-        [session(6)], [Contender("cost_aware"), Contender("optimum")], Conditions("anthropic", grace=9)
-    )
-    *_, head, _, ours, _, _, _ = as_table(comparison).splitlines()
+    comparison = compare([session(6)], contenders(["cost_aware", "optimum"]), Conditions("anthropic", grace=9))
+    head, _, ours, *_ = table_of(comparison)
     assert "of the optimum" in head
     assert ours.split("|")[-2].strip() == ""
 
 
 def test_plain_values_do_not_make_up_tokens_of_what_was_only_reckoned():
-    comparison = compare([session(8)], [Contender("keep_all"), Contender("optimum")], ANTHROPIC)
+    comparison = compare([session(8)], contenders(["keep_all", "optimum"]), ANTHROPIC)
     values = json.loads(json.dumps(as_json(comparison)))["policies"]
     assert [row["token_change"] for row in values] == [0.0, None, None, None]
     assert [row["hit_rate"] is None for row in values] == [False, True, True, True]
+
+
+def test_the_optimum_is_one_of_evictions_and_has_the_tools_that_all_have():
+    names = ["cost_aware", "knowing", "optimum"]
+    # Ten calls, in none of which a page may go: there is nothing but the tools to save on.
+    conditions = Conditions("anthropic", grace=99)
+    (played,) = compare([equipped(session(10))], contenders(names), conditions).played
+    costs = {one.policy: one.charged.cost for one in played.outcomes}
+    assert list(costs) == [*names, "bound", "ideal"]
+    assert list(costs.values()) == [pytest.approx(costs["cost_aware"])] * 5
+    assert costs["cost_aware"] < 0.8 * played.before.cost
+
+
+def test_nobody_does_better_than_the_bound_with_short_tools():
+    names = ["cost_aware", "fifo_age", "knowing", "foresight", "optimum"]
+    (played,) = compare([equipped(session())], contenders(names), ANTHROPIC).played
+    costs = {one.policy: one.charged.cost for one in played.outcomes}
+    ideal = costs.pop("ideal")
+    assert min(costs.values()) >= 0.995 * costs["bound"] > ideal
+    assert costs["optimum"] < costs["cost_aware"]

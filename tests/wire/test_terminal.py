@@ -69,7 +69,7 @@ def test_no_command_lets_names_of_others_reach_the_terminal(log, tmp_path):
         ["tools"],
         ["check"],
         ["learn", "--dry-run"],
-        ["replay", "all", "--policy", "keep_all", "--min-calls", "1", "--no-optimum"],
+        ["replay", "all", "--policy", "keep_all", "--min-calls", "1"],
         ["analyze", str(folder), "--no-cache", "--policies", "keep_all", "--jobs", "1"],
         ["explain", f"none{EVIL}", "1"],
     ]
