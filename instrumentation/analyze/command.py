@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from shutil import get_terminal_size
-from time import time
 from typing import NamedTuple, TextIO
 
 from platformdirs import user_cache_dir
@@ -17,7 +15,6 @@ from instrumentation.analyze.study_file import How
 from instrumentation.replay import policy_options as chosen
 from instrumentation.replay.compare import Conditions, Contender
 from instrumentation.reports import analyze as analyze_words
-from instrumentation.reports import gather
 from pager.config.loading import Settings
 from pager.errors import ConfigError
 from pager.paging.policy_choice import UNCHANGED
@@ -26,34 +23,36 @@ from pager.terminal import harmless
 
 
 class Wanted(NamedTuple):
-    """What the user asks for; ``since`` is a span of time, ``plain`` for values instead of tables."""
+    """What the user asks for; ``since`` is a unix time, ``plain`` for values instead of tables.
+
+    ``width`` is that of the terminal, 0 where the text goes to none.
+    """
 
     paths: Sequence[Path] = ()
     policies: str = "cost_aware"
     jobs: int = 1
-    since: str = ""
+    since: float = 0.0
     shortest: int = analysis.SHORTEST
     caches: bool = True
     plain: bool = False
+    width: int = 0
 
 
-def run(wanted: Wanted, settings: Settings, env: Mapping[str, str], out: TextIO, err: TextIO) -> tuple[bool, str]:
-    """Whether there is any session, and what is told of them; ``err`` hears where was looked, and how far it is."""
+def run(wanted: Wanted, settings: Settings, env: Mapping[str, str], err: TextIO) -> tuple[bool, str]:
+    """Whether there is any session, and the report; ``err`` gets the places searched, and a progress bar."""
     how = _how(wanted, settings)
-    since = time() - gather.seconds(wanted.since) if wanted.since else 0.0
     paths = _paths(wanted, settings, env, err)
     with ExitStack() as stack:
         told = stack.enter_context(bar(err))
         cache = Cache(Path(user_cache_dir("ctxpager")) / "analyze") if wanted.caches else None
         if cache:
             stack.callback(cache.close)
-        counted = analysis.Wanted(wanted.shortest, since)
+        counted = analysis.Wanted(wanted.shortest, wanted.since)
         found = analysis.analyze(paths, how, counted, jobs=wanted.jobs, cache=cache, told=told)
     if wanted.plain:
         return bool(found.sessions), analyze_words.as_json(found)
-    width = get_terminal_size().columns if out.isatty() else analyze_words.WIDTH
     start = starting(found.sessions, _base(settings))
-    return bool(found.sessions), analyze_words.as_text(found, start, width)
+    return bool(found.sessions), analyze_words.as_text(found, start, wanted.width or analyze_words.WIDTH)
 
 
 def _how(wanted: Wanted, settings: Settings) -> How:

@@ -1,6 +1,5 @@
 """Gathers what a report is about: the sessions that are meant, told as stories, and their ledger."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,8 +13,6 @@ from pager.log.store import Store, Stored
 from pager.pricing.rates import Models
 from pager.wire.dialect import Dialect
 
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)([dhm]?)")
-_SECONDS = {"d": 86_400.0, "": 86_400.0, "h": 3_600.0, "m": 60.0}
 FIRST_LOOK = 1_000
 """The newest answers that are looked at first for those since a time; more if they don't reach back so far."""
 
@@ -39,14 +36,6 @@ class Report(NamedTuple):
     ledger: Ledger
     overview: bool = False
     unread: Sequence[str] = ()
-
-
-def seconds(span: str) -> float:
-    """The seconds of a span of time such as 7d, 24h, 30m, or a number of days; raises ConfigError."""
-    parts = _SPAN.fullmatch(span.strip())
-    if parts is None:
-        raise ConfigError(f"--since {span}: must be a span of time, such as 7d, 24h, 30m, or a number of days")
-    return float(parts[1]) * _SECONDS[parts[2]]
 
 
 def gather(store: Store, wanted: Wanted, models: Models, load_dialect: Callable[[str], Dialect]) -> Report:

@@ -76,9 +76,12 @@ def test_the_wheel_holds_exactly_the_three_packages(tmp_path):
     } <= set(names)
 
 
-def test_importing_the_command_line_loads_no_server_and_no_tokenizer():
-    heavy = ["aiohttp", "uvicorn", "tiktoken", "numpy", "sqlite3", "openai", "zstandard"]
-    code = f"import sys, pager.cli; print([name for name in {heavy} if name in sys.modules])"
+def test_the_help_of_the_command_line_loads_nothing_heavy():
+    heavy = ["aiohttp", "uvicorn", "tiktoken", "numpy", "sqlite3", "openai", "zstandard", "pydantic", "msgspec", "rich"]
+    code = (
+        "import sys; from pager.cli.main import command_parser; command_parser().format_help(); "
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
     env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert done.stdout.strip() == "[]"

@@ -1,7 +1,6 @@
 """The command line."""
 
 import json
-import re
 import socket
 
 import pytest
@@ -122,28 +121,6 @@ def test_help_names_every_command(capsys):
         main.main(["--help"])
     told = capsys.readouterr().out
     assert all(command in told for command in ("serve", "config", "check", "demo"))
-
-
-@pytest.mark.parametrize(
-    ("command", "own"),
-    [
-        ("analyze", "--policies"),
-        ("check", "--repair"),
-        ("explain", "--tools"),
-        ("learn", "--dry-run"),
-        ("replay", "--set"),
-        ("report", "--by"),
-    ],
-)
-def test_the_help_of_a_command_shows_its_own_options_before_the_settings(capsys, command, own):
-    with pytest.raises(SystemExit):
-        main.main([command, "--help"])
-    told = capsys.readouterr().out
-    usage, options, settings = re.fullmatch(r"(usage: .*?)\n\n(.*)\nsettings:\n(.*)", told, re.DOTALL).groups()
-    assert usage.startswith(f"usage: ctxpager {command} [OPTION ...]")
-    assert f"  {own}" in options
-    assert "--port" in settings
-    assert "--port" not in usage + options
 
 
 def test_the_version_is_the_distributions(capsys):

@@ -99,7 +99,7 @@ def test_it_tells_what_was_read_sent_paid_and_wasted(tmp_path, capsys):
 
 
 def test_it_ends_with_what_policies_would_have_saved_and_how_to_start(tmp_path, capsys):
-    _, out, _ = run(capsys, write(tmp_path / "logs", "claude_code"), "--policies", "cost_aware,lru,keep_all")
+    _, out, _ = run(capsys, write(tmp_path / "logs", "claude_code"), "--policy", "cost_aware,lru,keep_all")
     rows = [line.split()[0] for line in lines_of(out, "policy ", 5)[2:]]
     assert rows == ["keep_all", "cost_aware", "lru"]
     assert out.endswith(
@@ -116,13 +116,15 @@ def test_it_ends_with_what_policies_would_have_saved_and_how_to_start(tmp_path, 
     ],
 )
 def test_the_line_for_the_client_is_that_of_the_logs(tmp_path, capsys, name, line):
-    _, out, _ = run(capsys, write(tmp_path / "logs", name, calls=4), "--policies", "keep_all")
+    _, out, _ = run(capsys, write(tmp_path / "logs", name, calls=4), "--policy", "keep_all")
     assert line in out.split("try it:")[1]
 
 
-def test_the_address_is_that_of_the_settings(tmp_path, capsys):
+def test_the_address_is_that_of_the_settings(tmp_path, capsys, monkeypatch):
     path = record(tmp_path / "one.jsonl", harness="Claude-Code 2")
-    _, out, _ = run(capsys, path, "--host", "::1", "--port", "99")
+    monkeypatch.setenv("CTXPAGER_HOST", "::1")
+    monkeypatch.setenv("CTXPAGER_PORT", "99")
+    _, out, _ = run(capsys, path)
     assert "ANTHROPIC_BASE_URL=http://[::1]:99 ENABLE_TOOL_SEARCH=true claude" in out
 
 
@@ -196,7 +198,7 @@ def test_a_path_that_is_not_there_is_an_error(tmp_path, capsys):
     assert (status, err) == (2, f"ctxpager: {tmp_path}/none: there is no such file or folder\n")
 
 
-@pytest.mark.parametrize(("flag", "value"), [("--policies", "nobody"), ("--policies", ","), ("--since", "soon")])
+@pytest.mark.parametrize(("flag", "value"), [("--policy", "nobody"), ("--policy", ",")])
 def test_what_makes_no_sense_is_an_error(tmp_path, capsys, flag, value):
     status, out, err = run(capsys, record(tmp_path / "one.jsonl"), flag, value)
     assert (status, out) == (2, "")
@@ -259,7 +261,7 @@ def test_an_interrupt_ends_it_quietly(tmp_path, capsys):
     own = tmp_path / "own.py"
     own.write_text("class Own:\n    def choose(self, view):\n        raise KeyboardInterrupt\n")
     path = record(tmp_path / "one.jsonl", 30)
-    status, out, err = run(capsys, path, "--jobs", 1, "--policies", f"{own}:Own")
+    status, out, err = run(capsys, path, "--jobs", 1, "--policy", f"{own}:Own")
     assert (status, out) == (130, "")
     assert "interrupted" in err
 
@@ -306,9 +308,9 @@ class Terminal(io.StringIO):
 
 
 def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path):
-    folder, err, out = write(tmp_path / "logs", "codex", calls=3), Terminal(), Terminal()
+    folder, err = write(tmp_path / "logs", "codex", calls=3), Terminal()
     wanted = command.Wanted([folder], "keep_all", caches=False)
-    found, told = command.run(wanted, Settings(), {}, out, err)
+    found, told = command.run(wanted, Settings(), {}, err)
     assert found
     assert "reading logs" in err.getvalue()
     assert "\x1b" not in told

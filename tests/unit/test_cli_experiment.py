@@ -65,7 +65,7 @@ def test_programs_get_plain_values(tmp_path, capsys):
 def test_older_sessions_can_be_left_out(tmp_path, capsys):
     log(tmp_path, [("cost_aware", 8_000, 4), ("keep_all", 8_000, 4)], days_ago=10.0)
     log(tmp_path, [("cost_aware", 8_000, 4)], days_ago=1.0)
-    _, out, _ = experiment(capsys, "--since", 2, "--json")
+    _, out, _ = experiment(capsys, "--since", "48h", "--json")
     assert [(arm["arm"], arm["sessions"]) for arm in json.loads(out)["arms"]] == [("cost_aware", 1)]
 
 

@@ -93,7 +93,7 @@ def test_what_the_log_teaches_is_told_and_logged(tmp_path, capsys):
     assert lines[1].split() == ["tool", "pages", "needed", "expected", "multiple"]
     assert lines[2].split() == ["Read", "results", "1.2", f"{seen.expected:.1f}", f"{multiple:.2f}"]
     assert lines[4].startswith(f"version {known.version} (2 sessions, events up to ")
-    assert lines[5] == "logged: sessions that begin from now on go by it"
+    assert lines[5] == "logged: sessions that begin from now on use it"
 
 
 def test_what_is_known_already_is_not_logged_again(tmp_path, capsys):
@@ -162,7 +162,7 @@ def test_which_tools_are_called_is_told_and_logged(tmp_path, capsys):
         "  find_ticket   whole        3       3    0.53",
         "  close_ticket  short        3       0    0.15",
     ]
-    assert out.splitlines()[-1] == "logged: sessions that begin from now on go by it"
+    assert out.splitlines()[-1] == "logged: sessions that begin from now on use it"
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path, capsys):

@@ -111,7 +111,7 @@ def test_a_log_without_a_decision_says_why_that_may_be(log, capsys):
     log(shorten=False)
     status, out, err = tools(capsys)
     assert (status, out) == (2, "")
-    assert "nothing was decided of tools in 1 sessions" in err
+    assert "no decision on tools in 1 session:" in err
     assert '[tools] shorten = "off"' in err
 
 

@@ -83,7 +83,7 @@ def test_report_replay_and_analyze_give_one_total(play, policy, start_proxy, scr
     folder = proxy.data_dir
     sums = said_by(folder, tmp_path, "report", "--format", "json")["total"]
     replay = said_by(folder, tmp_path, "replay", "all", "--policy", "keep_all,cost_aware", "--json")
-    analysis = said_by(folder, tmp_path, "analyze", str(folder), "--policies", "keep_all", "--no-cache", "--json")
+    analysis = said_by(folder, tmp_path, "analyze", str(folder), "--policy", "keep_all", "--no-cache", "--json")
     assert sums["calls"] == replay["calls"] == analysis["calls"] == CALLS + 1
     units = sums["cost_before"]
     assert units > 0

@@ -70,7 +70,7 @@ def test_no_command_lets_names_of_others_reach_the_terminal(log, tmp_path):
         ["check"],
         ["learn", "--dry-run"],
         ["replay", "all", "--policy", "keep_all", "--min-calls", "1"],
-        ["analyze", str(folder), "--no-cache", "--policies", "keep_all", "--jobs", "1"],
+        ["analyze", str(folder), "--no-cache", "--policy", "keep_all", "--jobs", "1"],
         ["explain", f"none{EVIL}", "1"],
     ]
     settings = tmp_path / "data.toml"

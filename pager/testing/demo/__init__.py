@@ -1,13 +1,12 @@
 """Plays a session of an agent through the proxy against the built-in model, says what it saved, and shows it."""
 
-import argparse
 import asyncio
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -56,12 +55,9 @@ Weigh = Callable[[Store, str], Outcome]
 """Works out what the sessions of a log cost, whose calls asked for this model."""
 
 
-def main(argv: Sequence[str], weigh: Weigh) -> int:
-    """Run the demo from the command line; the exit status."""
-    parser = argparse.ArgumentParser(prog="ctxpager demo", description=__doc__)
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="the folder for the log")
-    options = parser.parse_args(argv)
-    folder = own_folder() if options.data_dir is None else options.data_dir.absolute()
+def play(data_dir: Path | None, weigh: Weigh) -> int:
+    """Run the demo with its log in this folder, by default one of its own; the exit status."""
+    folder = own_folder() if data_dir is None else data_dir.absolute()
     try:
         asyncio.run(run(folder, Console(), weigh, stay=sys.stdout.isatty()))
     except KeyboardInterrupt:

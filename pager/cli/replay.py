@@ -1,0 +1,79 @@
+"""``ctxpager replay``: plays recorded sessions under policies."""
+
+import argparse
+import json
+
+from pager.cli import options as shared
+from pager.errors import ConfigError
+
+HELP = "play recorded sessions under policies, and show what each would have cost"
+EXAMPLE = """ctxpager replay all --policy cost_aware,lru
+ctxpager replay recordings/ --policy lru --set capacity=50000 --prices anthropic"""
+LIFETIMES = {"5m": 300.0, "1h": 3_600.0}
+SETTINGS = (
+    *shared.LOG,
+    *shared.PRICES,
+    *("paging.grace", "paging.policy_options", "tools.shorten", "tools.defer_above"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Its own, and what sessions are played under."""
+    parser.add_argument(
+        "places",
+        nargs="+",
+        metavar="SESSION|FILE|FOLDER",
+        help="what to play: a session's id or its beginning, recordings, or all for the whole log",
+    )
+    shared.add_policies(parser, "the one in the settings")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="[POLICY.]KEY=VALUE",
+        help="an option of a policy; can be given several times",
+    )
+    parser.add_argument(
+        "--jobs", type=shared.at_least(1), default=1, metavar="N", help="processes that play at a time (default: 1)"
+    )
+    parser.add_argument(
+        "--min-calls", type=shared.at_least(0), default=5, metavar="N", help="leave shorter sessions out (default: 5)"
+    )
+    parser.add_argument(
+        "--caching",
+        choices=("marks", "prefix"),
+        help="what the provider finds in its cache again (default: by model and API)",
+    )
+    parser.add_argument(
+        "--lifetime", choices=LIFETIMES, help="what the client's cache marks ask for (default: as recorded)"
+    )
+    shared.add_format(parser, "text", "json")
+    shared.add_settings(parser, SETTINGS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Play them and print the comparison; the exit status."""
+    from instrumentation.replay import policy_options as chosen  # not needed by the server
+    from instrumentation.replay import sources
+    from instrumentation.replay.compare import Conditions, compare
+    from instrumentation.replay.prepared import Caching
+    from instrumentation.reports import replay
+    from pager.paging.settle_tools import Shortening
+    from pager.pricing.rates import in_force
+
+    settings = shared.load_settings(options)
+    configured = (settings.policy, settings.paging.policy_options)
+    named = shared.policies(options, settings.policy)
+    contenders = chosen.contenders(named, options.set, configured)
+    tools = Shortening(settings.tools.shorten != "off", settings.tools.defer_above)
+    marks = None if options.caching is None else options.caching == "marks"
+    cache = Caching(marks, LIFETIMES.get(options.lifetime, 0.0))
+    conditions = Conditions(settings.prices, settings.models, options.min_calls, settings.paging.grace, tools, cache)
+    models = in_force(settings.prices, settings.models)
+    found = sources.find(options.places, lambda: shared.open_log(settings), models)
+    comparison = compare(found, contenders, conditions, options.jobs)
+    if not comparison.played:
+        raise ConfigError(f"there is nothing to play: {comparison.left_out} sessions have too few calls (--min-calls)")
+    as_json = options.format == "json"
+    shared.write(options, json.dumps(replay.as_json(comparison)) + "\n" if as_json else replay.as_table(comparison))
+    return 0
