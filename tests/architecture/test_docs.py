@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = DOCUMENTS[0].read_text()
-CODE = re.compile(r"```.*?```|^(?: {4}).*$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```.*?^```|^    [^\n]*", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`((?:pager|policies|instrumentation|benchmarks|tests|scripts|docs)/[\w./-]*)(?::\w+)?`")
 
 
