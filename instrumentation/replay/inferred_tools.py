@@ -12,8 +12,6 @@ Json = dict[str, object]
 Parameters = dict[str, str]
 
 _KINDS = ((str, "string"), (bool, "boolean"), (int, "integer"), (float, "number"), (list, "array"), (dict, "object"))
-_EMPTY = {"chat": b'{"messages":[],"tools":%b}', "messages": b'{"messages":[],"tools":%b}'}
-_EMPTY["responses"] = b'{"input":[],"tools":%b}'
 
 
 class Called:
@@ -44,22 +42,18 @@ class Called:
         return [self._tool(dialect, name, parameters) for name, parameters in sorted(self._found.items())]
 
     def _tool(self, dialect: str, name: str, parameters: Parameters) -> Json:
-        told: Json = {"name": name, "description": f"The tool {name}."}
+        description = f"The tool {name}."
         if name in self._free:
-            return {"type": "custom", **told}
+            return {"type": "custom", "name": name, "description": description}
         schema = {"type": "object", "properties": {key: {"type": kind} for key, kind in parameters.items()}}
-        if dialect == "messages":
-            return {**told, "input_schema": schema}
-        if dialect == "responses":
-            return {"type": "function", **told, "strict": False, "parameters": schema}
-        return {"type": "function", "function": {**told, "parameters": schema}}
+        return load_dialect(dialect).tool(name, description, schema)
 
 
 def offers_in(dialect: str, tools: bytes) -> Offers | None:
     """A list of tools as it is read in a request; None if it can't be."""
     reader = load_dialect(dialect)
     try:
-        listed = reader.offers(reader.parse(_EMPTY[dialect] % tools))
+        listed = reader.offers(reader.parse(b'{"%b":[],"tools":%b}' % (reader.items_key.encode(), tools)))
     except NotUnderstood:
         return None
     return None if listed is None else listed.offers

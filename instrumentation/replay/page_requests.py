@@ -2,16 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any
-
-import orjson
 
 from pager.paging import held_calls
 from pager.paging.held_calls import Refusal, Replies
 from pager.wire.dialect import Dialect
 from pager.wire.stitching import HeldCall, Leg
-
-Json = dict[str, Any]
 
 
 def ask(
@@ -19,7 +14,7 @@ def ask(
 ) -> tuple[Leg, Replies]:
     """A hidden leg in which the model asks for these pages, in the given round of its call, and what it was told."""
     splice = dialect.splice(tool, _Unwatched())
-    splice.take(orjson.dumps(_ANSWERS[dialect.name](_name(handles, rounds), tool, {"pages": list(handles)})))
+    splice.take(dialect.tool_call(_name(handles, rounds), tool, {"pages": list(handles)}))
     replies = held_calls.reply(splice.held(), tool, resolve, _unasked, limit=limit, rounds=rounds)
     return splice.leg(replies.texts), replies
 
@@ -40,28 +35,3 @@ def _unasked(call: HeldCall) -> Refusal:
 
 def _name(handles: Sequence[str], rounds: int) -> str:
     return sha256(f"{rounds} {' '.join(handles)}".encode()).hexdigest()[:16]
-
-
-def _chat(name: str, tool: str, arguments: Json) -> Json:
-    function = {"name": tool, "arguments": orjson.dumps(arguments).decode()}
-    call = {"id": f"call_{name}", "type": "function", "function": function}
-    message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    return {"id": name, "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
-
-
-def _messages(name: str, tool: str, arguments: Json) -> Json:
-    block = {"type": "tool_use", "id": f"toolu_{name}", "name": tool, "input": arguments}
-    return {"id": name, "type": "message", "role": "assistant", "content": [block], "stop_reason": "tool_use"}
-
-
-def _responses(name: str, tool: str, arguments: Json) -> Json:
-    said = {"name": tool, "arguments": orjson.dumps(arguments).decode(), "status": "completed"}
-    item = {"type": "function_call", "id": f"fc_{name}", "call_id": f"call_{name}", **said}
-    return {"id": name, "object": "response", "status": "completed", "output": [item]}
-
-
-_ANSWERS: dict[str, Callable[[str, str, Json], Json]] = {
-    "chat": _chat,
-    "messages": _messages,
-    "responses": _responses,
-}

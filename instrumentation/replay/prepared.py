@@ -17,7 +17,6 @@ from instrumentation.accounting.item_sizes import item_tokens
 from instrumentation.replay.needs import Need, Needs
 from instrumentation.replay.recording import Future, Recording, Step
 from pager.log.events import Tokens
-from pager.paging.conditions import MARKED
 from pager.paging.page import GRACE
 from pager.paging.page_content import Contents, contents
 from pager.paging.page_table import Items
@@ -135,7 +134,7 @@ class Prepared:
             return False
         if self.cache.marks is not None:
             return self.cache.marks
-        return self.dialect.name == MARKED and models.find(call.step.model).cache_kind is CacheKind.MARKED
+        return self.dialect.marks_cache and models.find(call.step.model).cache_kind is CacheKind.MARKED
 
     def lifetime(self, call: Call) -> float:
         """The seconds that a call's cache marks ask for, or were granted; 0 where nothing is known of them."""

@@ -170,9 +170,9 @@ class Upstream(_Part):
         "not waited for. Some clients give up, or send a call again, after 120 seconds.",
     )
 
-    def base(self, dialect: str) -> str:
-        """The base URL for a dialect by its name."""
-        return self.url or {"chat": self.chat, "responses": self.responses, "messages": self.messages}[dialect]
+    def base(self, dialect: str, default: str = "") -> str:
+        """The base URL for a dialect by its name; ``default`` for one without a key of its own."""
+        return self.url or str(getattr(self, dialect, default))
 
 
 class Identity(_Part):

@@ -15,15 +15,13 @@ from pager.pricing.rates import Models
 from pager.sessions.lineage import Session
 from pager.values import Request, Span
 from pager.wire.dialect import Dialect
+from pager.wire.dialects import load as load_dialect
 from pager.wire.stitching import Carrier
 
 RESERVE = 16_000
 """Tokens left for the answer where neither the request nor the table of models says how many."""
 
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-MARKED = "messages"
-"""The wire format in which we mark what shall be cached, where the client does not."""
-
 DAY = 86_400.0
 NOWHERE = Span(0, 0)
 _RETENTION = re.compile(rb'"24h"')  # OpenAI keeps a prompt for a day if it is asked to
@@ -54,9 +52,8 @@ def terms_of(
     window = window or model.window
     reserve = reserve_of(model, asked_for(request), window)
     prices = models.prices(request.model)
-    by_marks = request.dialect == MARKED and (
-        models.fixed is not None or cache.kind is CacheKind.MARKED or not model.known
-    )
+    marked = load_dialect(request.dialect).marks_cache
+    by_marks = marked and (models.fixed is not None or cache.kind is CacheKind.MARKED or not model.known)
     if by_marks:
         prices = marked_prices(prices, table)
     elif prices.ttl_seconds:
@@ -64,7 +61,7 @@ def terms_of(
         seen = known.lifetime(session.tenant, request.dialect, request.model)
         prices = replace(prices, ttl_seconds=max(prices.ttl_seconds, seen, DAY if asked else 0.0))
     if models.fixed is None:
-        served = cache.serves(marked=marks and request.dialect == MARKED) or table.evidence.held > 0
+        served = cache.serves(marked=marks and marked) or table.evidence.held > 0
         if not served:  # looked for only here, as it takes a while in a long body
             served = cache.serves(marked=b'"cache_control"' in request.body)
         prices = table.evidence.believed(prices if served else uncached(prices))

@@ -5,11 +5,10 @@ instead; nothing here raises. A whole page stands in the answer unchanged, byte 
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from typing import Any
 
 from pager.paging.page_in_answers import heading
 from pager.paging.stub import HANDLE
@@ -27,6 +26,7 @@ from pager.text.excerpts import (
     take,
 )
 from pager.text.references import strings
+from pager.wire.dialects import load as load_dialect
 
 NAME = "page_in"
 
@@ -61,14 +61,8 @@ def name_for(taken: Collection[str]) -> str:
 @cache
 def definition(dialect: str, name: str = NAME) -> bytes:
     """The tool's entry among the tools of a request; always the same bytes."""
-    function = {"name": name, "description": _DESCRIPTION}
-    entries: Mapping[str, Mapping[str, Any]] = {
-        "chat": {"type": "function", "function": {**function, "parameters": _PARAMETERS}},
-        # Responses would otherwise make every parameter a required one.
-        "responses": {"type": "function", **function, "parameters": _PARAMETERS, "strict": False},
-        "messages": {**function, "input_schema": _PARAMETERS},
-    }
-    return json.dumps(entries[dialect], separators=(",", ":")).encode()
+    entry = load_dialect(dialect).tool(name, _DESCRIPTION, _PARAMETERS)
+    return json.dumps(entry, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True, slots=True)

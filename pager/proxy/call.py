@@ -191,7 +191,7 @@ class Driver:
             return None
         incoming = Incoming(
             dialect,
-            dialect.parse(asked.plain, self._bodies),
+            dialect.parse(asked.plain, self._bodies, path=path),
             asked.tenant,
             asked.headers,
             path,
@@ -294,7 +294,7 @@ class Driver:
             return None
         unread = asked.unread
         try:
-            request = _unread(dialect, asked.plain) if unread else dialect.parse(asked.plain, self._bodies)
+            request = _unread(dialect, asked.plain) if unread else dialect.parse(asked.plain, self._bodies, path=path)
         except NotUnderstood as error:
             request, unread = _unread(dialect, asked.plain), str(error)
         if unread:

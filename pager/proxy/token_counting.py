@@ -12,7 +12,6 @@ from pager.pricing.tokens import Counter, Family
 from pager.proxy.log_records import Entry
 from pager.values import Message, Request, Span
 
-PROMPT_MEMBERS = ("tools", "system", "instructions", "functions")
 COUNTS_REMEMBERED = 200_000
 BRANCHES_REMEMBERED = 1_000
 COUNTED_AT_ONCE = 8_192  # characters; a thread costs more than counting so little
@@ -153,7 +152,7 @@ def _next_turn(parts: Iterator[str]) -> list[str]:
 def _outside(entry: Entry) -> list[tuple[str, Span]]:
     """The parts of the prompt that stand outside the messages, each by its digest or, where it is short, by itself."""
     request, values = entry.incoming.request, entry.recipe.values
-    found = [(name, request.members[name]) for name in PROMPT_MEMBERS if name in request.members]
+    found = [(name, request.members[name]) for name in entry.incoming.dialect.prompt_members if name in request.members]
     return [(values.get(name) or _text(request, span), span) for name, span in found]
 
 

@@ -16,6 +16,7 @@ from pager.config.loading import Upstream as UpstreamSettings
 from pager.errors import NotUnderstood
 from pager.proxy.request_body import Decoder
 from pager.sessions.identity import CREDENTIALS
+from pager.wire.dialects import load as load_dialect
 
 HOP = frozenset(
     {
@@ -186,11 +187,12 @@ class Upstream:
 
     def url(self, dialect: str, path: str, query: str) -> URL:
         """Where a path of ours is at the provider; the client's base URL may or may not have had its ``/v1``."""
-        base = self._settings.base(dialect)
+        spoken = load_dialect(dialect)
+        base = self._settings.base(dialect, spoken.base_url)
         path = path if path.startswith("/") else "/"  # OPTIONS * asks about the host
         if path == "/v1" or path.startswith("/v1/"):
             path = path[3:]
-        elif path.split("/")[1] not in RESOURCES:
+        elif path.split("/")[1] not in RESOURCES and not spoken.accepts(path):
             base = base.removesuffix("/v1")
         return URL(f"{base}{path}" + (f"?{query}" if query else ""), encoded=True)
 
@@ -241,8 +243,7 @@ class Upstream:
             return sent
         for name in CREDENTIALS:
             sent.popall(name, None)
-        if dialect == "messages":
-            sent["x-api-key"] = self.key
-        else:
-            sent["authorization"] = f"Bearer {self.key}"
+        name, value = load_dialect(dialect).credential(self.key)
+        sent.popall(name, None)
+        sent[name] = value
         return sent

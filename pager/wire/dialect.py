@@ -1,11 +1,13 @@
-"""What every wire format must do: read requests and answers, and say errors in its own words.
+"""What every wire format must do: read requests and answers, and write errors and tools in its own form.
 
-A dialect is one folder in ``pager/wire`` whose module ``dialect`` has a class named ``Dialect``; the server and the
-contract tests find it by its file name. Dialects are pure and hold no state: bytes in, values out.
+A dialect is one folder in ``pager/wire``. Its module ``dialect`` has a class ``Dialect``; its module ``scripted`` has a
+class ``Scripted``, the provider's side, which the scripted model and the contract tests play. The rest of the program
+asks a dialect by what it says here, and never by its name. Dialects are pure and hold no state: bytes in, values out.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from pager.tools.decide import Toolset
 from pager.tools.definitions import Listed
@@ -36,53 +38,100 @@ class AnswerReader(Protocol):
         """The answer as far as it has come; ``complete`` says whether the stream reached its end."""
 
 
-class Dialect(Protocol):
-    """One wire format; ``path`` is its endpoint below the base URL.
-
-    ``chains`` says whether a request may name the answer that it follows, instead of sending the history again.
-    ``heartbeat`` may be sent between any two events of a stream, and means nothing. ``ends_on_error`` says whether its
-    clients take an error event for the end of a stream; where they do not, only a broken connection tells them.
-    """
+class Dialect(ABC):
+    """One wire format."""
 
     name: str
-    path: str
-    chains: bool
-    heartbeat: bytes
-    ends_on_error: bool
 
-    def parse(self, body: bytes, cache: ParseCache | None = None) -> Request:
+    path: str
+    """The endpoint below the base URL; where it has variable parts, an example of it."""
+
+    count_path = ""
+    """The endpoint that counts the tokens of a prompt; empty where the provider has none."""
+
+    resources: tuple[str, ...] = ()
+    """The beginnings of other paths that belong to its provider; the longest of all dialects' decides."""
+
+    client_headers: frozenset[bytes] = frozenset()
+    """Headers that only its clients send; they decide before any path."""
+
+    base_url: str
+    """The address of the provider that defined the format, where the settings name none."""
+
+    items_key: str
+    """The member of a request that holds its messages."""
+
+    prompt_members: tuple[str, ...]
+    """The members of a request that are part of the prompt, beside the messages."""
+
+    marks_cache = False
+    """Whether the provider caches what the client marks, so that we mark what shall be cached where it does not."""
+
+    chains = False
+    """Whether a request may name the answer that it follows, instead of sending the history again."""
+
+    heartbeat = b": keep-alive\n\n"
+    """What may be sent between any two events of a stream, and means nothing."""
+
+    ends_on_error = True
+    """Whether clients take an error event for the end of a stream; if not, only a broken connection tells them."""
+
+    def accepts(self, path: str) -> bool:
+        """Whether a POST to this path, below the base URL, is a call."""
+        return path == self.path
+
+    def credential(self, key: str) -> tuple[str, str]:
+        """The header in which the provider takes a key, and its value."""
+        return "authorization", f"Bearer {key}"
+
+    @abstractmethod
+    def parse(self, body: bytes, cache: ParseCache | None = None, *, path: str = "") -> Request:
         """Find the parts of a request body; raises NotUnderstood.
 
-        A ``cache`` of earlier bodies saves time and changes nothing else.
+        A ``cache`` of earlier bodies saves time and changes nothing else. ``path`` is the one that the request was sent
+        to, for wire formats that name the model there.
         """
 
+    @abstractmethod
     def decode(self, raw: bytes | memoryview) -> Message:
         """Read one message; what can't be read becomes an opaque message, never an error."""
 
+    @abstractmethod
     def sites(self, raw: bytes) -> list[Site]:
         """The places in a message where a page may stand; none in a message that can't be read exactly."""
 
+    @abstractmethod
     def carrier(self, request: Request) -> Carrier | str:
         """Where a tool of ours can be added to this request, or why it can't be."""
 
-    def mark(self, raw: bytes, lifetime: float = ...) -> bytes | None:
+    def mark(self, raw: bytes, lifetime: float = 0.0) -> bytes | None:  # noqa: ARG002 - for those that have marks
         """The item with a mark that tells the provider to cache the prompt up to here; None where it can carry none.
 
         ``lifetime`` are the seconds that it asks for, by default as few as the provider offers.
         """
+        return None
 
-    def mark_head(self, request: Request) -> tuple[Span, bytes] | None:
-        """The edit of the body that marks what stands before the messages to be cached; None where there is none.
+    def mark_head(self, request: Request) -> tuple[Span, bytes] | None:  # noqa: ARG002 - as above
+        """The edit of the body that marks what comes before the messages to be cached; None where there is none."""
+        return None
 
-        Wire formats whose providers cache by themselves have no marks.
-        """
-
+    @abstractmethod
     def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
         """The edit of the body by which the model may call no tool; for a request that can carry one of ours."""
 
+    @abstractmethod
+    def tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The definition of a tool, as a request lists it."""
+
+    @abstractmethod
+    def tool_call(self, number: str, tool: str, arguments: Mapping[str, Any]) -> bytes:
+        """A whole answer that is one call of a tool; ids are made of ``number``."""
+
+    @abstractmethod
     def offers(self, request: Request) -> Listed | None:
         """The tools that the request offers; None where there are none that could be sent shorter."""
 
+    @abstractmethod
     def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:
         """The state machine for one call to which the tool with this name was added.
 
@@ -90,9 +139,11 @@ class Dialect(Protocol):
         ``tools`` are those that were sent short, which the client must not see where an answer repeats them.
         """
 
+    @abstractmethod
     def appended(self, leg: Leg) -> list[bytes]:
         """The items that a leg which is not mixed adds to the end of the prompt: what it said, and our answers."""
 
+    @abstractmethod
     def expand(self, items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
         """What the client sent after a call, with the call's hidden legs put back; None if their place is gone.
 
@@ -100,11 +151,14 @@ class Dialect(Protocol):
         ``sure`` if ids prove that this is the place: texts may be missing, and calls may be in other items.
         """
 
+    @abstractmethod
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""
 
+    @abstractmethod
     def reader(self) -> AnswerReader:
         """A reader for one streamed answer."""
 
+    @abstractmethod
     def error(self, status: int, message: str) -> bytes:
         """An error body as this wire format's provider would send it."""

@@ -1,4 +1,4 @@
-"""Reads the tools that a request offers: what the three wire formats have in common."""
+"""Reads the tools that a request offers: what the wire formats have in common."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,20 +43,10 @@ class Layout(NamedTuple):
     is_strict: Callable[[Json], bool]
 
 
-def _not_a_function(entry: Json) -> str:
+def not_a_function(entry: Json) -> str:
+    """Why an entry is no plain function of OpenAI's formats; empty if it is one."""
     kind = entry.get("type", "function")
     return "" if kind == "function" else f"it is of the type {kind}"
-
-
-def _not_custom(entry: Json) -> str:
-    kind = entry.get("type") or "custom"
-    return "" if kind == "custom" else f"it is of the type {kind}"
-
-
-CHAT = Layout("function", "parameters", _not_a_function, lambda tool: tool.get("strict") is True)
-# Where nothing is said, schemas are enforced if they can be.
-RESPONSES = Layout("", "parameters", _not_a_function, lambda tool: tool.get("strict") is not False)
-MESSAGES = Layout("", "input_schema", _not_custom, lambda tool: tool.get("strict") is True)
 
 
 def offers(request: Request, layout: Layout) -> Listed | None:

@@ -1,6 +1,6 @@
 """The ASGI application: which route a request takes."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
 import orjson
@@ -14,9 +14,6 @@ from pager.proxy.upstream import Upstream
 from pager.wire.dialect import Dialect
 
 NO_WEBSOCKET = "this endpoint speaks HTTP only: send a POST; an answer can be streamed as server-sent events"
-COUNTED = {"/messages/count_tokens": "messages", "/responses/input_tokens": "responses"}
-"""Paths that ask for the tokens of a prompt, and in which wire format it is."""
-
 READING = frozenset({"GET", "HEAD"})
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -52,8 +49,7 @@ class App:
         self._counted = counted or Metrics()
         self._dashboard = dashboard
         self._driver = driver
-        self._routes = {dialect.path: dialect for dialect in dialects}
-        self._by_name = {dialect.name: dialect for dialect in dialects}
+        self._dialects = dialects
         self._upstream = upstream
         self._journal = journal
         self._on_start = on_start
@@ -64,11 +60,11 @@ class App:
         if scope["type"] == "lifespan":
             return await self._lifespan(receive, send)
         path: str = scope["path"]
-        dialect = self._routes.get(path.removeprefix("/v1"))
-        if dialect is not None and scope["method"] == "POST":
-            return await self._driver.call(dialect, scope, receive, send)
-        if scope["method"] == "POST" and (counted := COUNTED.get(path.removeprefix("/v1"))):
-            return await self._driver.count(self._by_name[counted], scope, receive, send)
+        for dialect in self._dialects if scope["method"] == "POST" else ():
+            if dialect.accepts(path.removeprefix("/v1")):
+                return await self._driver.call(dialect, scope, receive, send)
+            if dialect.count_path and dialect.count_path == path.removeprefix("/v1"):
+                return await self._driver.count(dialect, scope, receive, send)
         if (own := self._own(path, scope["method"])) is not None:
             return await own(scope, receive, send)
         if _wants_websocket(scope):
@@ -87,12 +83,17 @@ class App:
         return self._dashboard if method == "GET" and (path == "/" or path.startswith("/ui/")) else None
 
     def owner(self, scope: Scope) -> Dialect:
-        """Whose provider a path that is no call belongs to: Anthropic's by its path or headers, else OpenAI's."""
+        """The dialect of the provider that a path which is no call belongs to: by its headers, else by its path."""
         path: str = scope["path"].removeprefix("/v1")
         names = {name for name, _ in scope["headers"]}
-        anthropic = path.startswith("/messages") or b"anthropic-version" in names or b"x-api-key" in names
-        responses = path.startswith(("/responses", "/conversations"))
-        return self._by_name["messages" if anthropic else "responses" if responses else "chat"]
+        for dialect in self._dialects:
+            if not dialect.client_headers.isdisjoint(names):
+                return dialect
+        claims = [(len(beginning), at) for at, beginning in self._claims() if path.startswith(beginning)]
+        return self._dialects[max(claims)[1]]
+
+    def _claims(self) -> Iterator[tuple[int, str]]:
+        return ((at, beginning) for at, dialect in enumerate(self._dialects) for beginning in dialect.resources)
 
     async def _health(self, _: Scope, __: Receive, send: Send) -> None:
         journal, driver = self._journal, self._driver

@@ -17,6 +17,7 @@ from pager.proxy.relay import Scope, Send, refuse
 from pager.proxy.request_body import Receive
 from pager.proxy.serving.app import App
 from pager.sessions.identity import credential_of
+from pager.wire import dialects
 
 INSIGHTS = frozenset({"/healthz", "/metrics"})
 OTHERS = frozenset({"cross-site", "same-site"})
@@ -70,14 +71,13 @@ def tenants_of(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
 
 def expect_elsewhere(settings: Settings) -> None:
     """Raise ConfigError where calls would come back to the proxy itself, without end."""
-    upstream = settings.upstream
-    for key in ["url"] if upstream.url else ["chat", "responses", "messages"]:
-        there = urlsplit(getattr(upstream, key))
+    for name in dialects.names():
+        address = settings.upstream.base(name, dialects.load(name).base_url)
+        there = urlsplit(address)
         port = there.port or (443 if there.scheme == "https" else 80)
         if port == settings.port and _is_here(there.hostname or "", settings.host):
-            raise ConfigError(
-                f"upstream.{key}: {getattr(upstream, key)} is this proxy itself; name a provider's address"
-            )
+            key = "url" if settings.upstream.url else name
+            raise ConfigError(f"upstream.{key}: {address} is this proxy itself; name a provider's address")
 
 
 def _is_here(name: str, host: str) -> bool:

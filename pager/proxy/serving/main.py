@@ -272,7 +272,7 @@ def _base(host: str, port: int) -> str:
 def _greeting(settings: Settings, base: str, *, shows: bool) -> str:
     """Where the proxy is, what it does, and where it sends calls."""
     upstream = settings.upstream
-    places = {name: upstream.base(name) for name in dialects.names()}
+    places = {name: upstream.base(name, dialects.load(name).base_url) for name in dialects.names()}
     providers = [f"{', '.join(its)} to {url}" for url, its in _by_value(places)]
     return "\n".join(
         [

@@ -1,9 +1,11 @@
 """OpenAI Chat Completions: what many clients and nearly all other providers speak."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
+import orjson
 
 from pager.errors import NotUnderstood
 from pager.tools.decide import Toolset
@@ -18,6 +20,7 @@ from pager.values import (
     ToolUse,
     Usage,
 )
+from pager.wire import dialect
 from pager.wire.chat import restore, tool_carrier
 from pager.wire.chat.answer import called
 from pager.wire.chat.stitch import Splice
@@ -27,6 +30,7 @@ from pager.wire.common import (
     Reader,
     arguments,
     content_blocks,
+    dumps,
     error_text,
     exactly,
     loads,
@@ -57,25 +61,28 @@ from pager.wire.stitching import (
     Guard,
     Leg,
 )
-from pager.wire.tool_lists import CHAT, offers
+from pager.wire.tool_lists import Layout, not_a_function, offers
 
+LAYOUT = Layout("function", "parameters", not_a_function, lambda tool: tool.get("strict") is True)
 # Keys that SDKs add to an answer when they send it back; the model never sees them.
 _DECORATION = frozenset({"annotations", "cache_control", "id", "parsed", "provider_specific_fields"})
 _CALL_DECORATION = frozenset({"cache_control", "index", "parsed_arguments", "provider_specific_fields"})
 
 
-class Dialect:
+class Dialect(dialect.Dialect):
     """The Chat Completions wire format."""
 
     name = "chat"
     path = "/chat/completions"
-    chains = False
-    heartbeat = b": keep-alive\n\n"
+    resources = ("",)  # what no other dialect claims
+    base_url = "https://api.openai.com/v1"
+    items_key = "messages"
+    prompt_members = ("tools", "functions")
     ends_on_error = False
 
-    def parse(self, body: bytes, cache: ParseCache | None = None) -> Request:
+    def parse(self, body: bytes, cache: ParseCache | None = None, *, path: str = "") -> Request:  # noqa: ARG002 - the body has it all
         """Find the parts of a request body; raises NotUnderstood."""
-        envelope = Envelope.of(body, "messages", cache)
+        envelope = Envelope.of(body, self.items_key, cache)
         return envelope.request(
             self.name,
             envelope.elements(),
@@ -104,21 +111,26 @@ class Dialect:
         """Where a tool of ours can be added to this request, or why it can't be."""
         return tool_carrier.carrier(request)
 
-    def mark(self, raw: bytes, lifetime: float = 0.0) -> bytes | None:  # noqa: ARG002 - providers cache by themselves
-        """No item can carry a mark."""
-        return None
-
-    def mark_head(self, request: Request) -> tuple[Span, bytes] | None:  # noqa: ARG002 - as above
-        """What stands before the messages can carry no mark."""
-        return None
-
     def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
         """The edit of the body by which the model may call no tool."""
         return member_edit(request, "tool_choice", b'"none"')
 
     def offers(self, request: Request) -> Listed | None:
         """The tools that the request offers; None where there are none that could be sent shorter."""
-        return offers(request, CHAT)
+        return offers(request, LAYOUT)
+
+    def tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> Json:
+        """A function inside of an entry that names its type."""
+        function = {"name": name, "description": description, "parameters": parameters}
+        return {"type": "function", "function": function}
+
+    def tool_call(self, number: str, tool: str, arguments: Mapping[str, Any]) -> bytes:
+        """A completion with one tool call."""
+        function = {"name": tool, "arguments": dumps(arguments)}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+        return orjson.dumps({"id": number, "choices": [choice]})
 
     def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:  # noqa: ARG002 - none is repeated
         """The state machine for one call to which the tool with this name was added."""

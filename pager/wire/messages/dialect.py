@@ -1,7 +1,7 @@
 """Anthropic Messages: content blocks in both directions, the system prompt apart."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from pager.values import (
     ToolUse,
     Usage,
 )
+from pager.wire import dialect
 from pager.wire.common import (
     Envelope,
     Json,
@@ -59,8 +60,15 @@ from pager.wire.stitching import (
     Leg,
     Splice,
 )
-from pager.wire.tool_lists import MESSAGES, offers
+from pager.wire.tool_lists import Layout, offers
 
+
+def _not_custom(entry: Json) -> str:
+    kind = entry.get("type") or "custom"
+    return "" if kind == "custom" else f"it is of the type {kind}"
+
+
+LAYOUT = Layout("", "input_schema", _not_custom, lambda tool: tool.get("strict") is True)
 _USER_SESSION = re.compile(r"_session_([0-9A-Za-z-]+)$")
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 _DETAILS = {
@@ -79,18 +87,28 @@ _ERROR_TYPES = {
 }
 
 
-class Dialect:
+class Dialect(dialect.Dialect):
     """The Messages wire format."""
 
     name = "messages"
     path = "/messages"
+    count_path = "/messages/count_tokens"
+    resources = ("/messages",)
+    client_headers = frozenset({b"anthropic-version", b"x-api-key"})
+    base_url = "https://api.anthropic.com/v1"
+    items_key = "messages"
+    prompt_members = ("tools", "system")
+    marks_cache = True
     chains = True
     heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
-    ends_on_error = True
 
-    def parse(self, body: bytes, cache: ParseCache | None = None) -> Request:
+    def credential(self, key: str) -> tuple[str, str]:
+        """Anthropic takes keys in a header of its own."""
+        return "x-api-key", key
+
+    def parse(self, body: bytes, cache: ParseCache | None = None, *, path: str = "") -> Request:  # noqa: ARG002 - the body has it all
         """Find the parts of a request body; raises NotUnderstood."""
-        envelope = Envelope.of(body, "messages", cache)
+        envelope = Envelope.of(body, self.items_key, cache)
         return envelope.request(
             self.name,
             envelope.elements(),
@@ -139,7 +157,17 @@ class Dialect:
 
     def offers(self, request: Request) -> Listed | None:
         """The tools that the request offers; None where there are none that could be sent shorter."""
-        return offers(request, MESSAGES)
+        return offers(request, LAYOUT)
+
+    def tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> Json:
+        """A tool of the client's own, which needs no type."""
+        return {"name": name, "description": description, "input_schema": parameters}
+
+    def tool_call(self, number: str, tool: str, arguments: Mapping[str, Any]) -> bytes:
+        """A message with one tool_use block."""
+        block = {"type": "tool_use", "id": f"toolu_{number}", "name": tool, "input": arguments}
+        fields = {"id": number, "type": "message", "role": "assistant", "content": [block], "stop_reason": "tool_use"}
+        return orjson.dumps(fields)
 
     def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:  # noqa: ARG002 - none is repeated
         """The state machine for one call to which the tool with this name was added."""

@@ -1,8 +1,10 @@
 """OpenAI Responses: a list of typed items in, a list of typed items out."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+import orjson
 
 from pager.errors import NotUnderstood
 from pager.tools.decide import Toolset
@@ -17,6 +19,7 @@ from pager.values import (
     ToolUse,
     Usage,
 )
+from pager.wire import dialect
 from pager.wire.common import (
     Envelope,
     Json,
@@ -63,8 +66,10 @@ from pager.wire.stitching import (
     Guard,
     Leg,
 )
-from pager.wire.tool_lists import RESPONSES, offers
+from pager.wire.tool_lists import Layout, not_a_function, offers
 
+# Where a client does not say, schemas are enforced if they can be.
+LAYOUT = Layout("", "parameters", not_a_function, lambda tool: tool.get("strict") is not False)
 # Item ids and states are the provider's, and some clients drop them; the passthrough is Codex talking to its backend.
 _DECORATION = frozenset({"cache_control", "id", "internal_chat_message_metadata_passthrough", "status"})
 _STATE = ("previous_response_id", "conversation")
@@ -79,18 +84,21 @@ _FINAL = frozenset({"completed", "incomplete", "failed", "cancelled"})
 _NO_ELEMENTS: Final = Elements((), (), None, ())
 
 
-class Dialect:
+class Dialect(dialect.Dialect):
     """The Responses wire format."""
 
     name = "responses"
     path = "/responses"
+    count_path = "/responses/input_tokens"
+    resources = ("/responses", "/conversations")
+    base_url = "https://api.openai.com/v1"
+    items_key = "input"
+    prompt_members = ("tools", "instructions")
     chains = True
-    heartbeat = b": keep-alive\n\n"
-    ends_on_error = True
 
-    def parse(self, body: bytes, cache: ParseCache | None = None) -> Request:
+    def parse(self, body: bytes, cache: ParseCache | None = None, *, path: str = "") -> Request:  # noqa: ARG002 - the body has it all
         """Find the parts of a request body; raises NotUnderstood."""
-        envelope = Envelope.of(body, "input", cache)
+        envelope = Envelope.of(body, self.items_key, cache)
         at = envelope.members["input"].start
         found = _NO_ELEMENTS if body[at : at + 1] == b'"' else envelope.elements()
         return envelope.request(
@@ -122,21 +130,24 @@ class Dialect:
         """Where a tool of ours can be added to this request, or why it can't be."""
         return carrier(request)
 
-    def mark(self, raw: bytes, lifetime: float = 0.0) -> None:  # noqa: ARG002 - OpenAI caches without being asked
-        """No item carries a mark."""
-        return
-
-    def mark_head(self, request: Request) -> None:  # noqa: ARG002
-        """Nothing before the items carries one either."""
-        return
-
     def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
         """The edit of the body by which the model may call no tool."""
         return member_edit(request, "tool_choice", b'"none"')
 
     def offers(self, request: Request) -> Listed | None:
         """The tools that the request offers; None where there are none that could be sent shorter."""
-        return offers(request, RESPONSES)
+        return offers(request, LAYOUT)
+
+    def tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> Json:
+        """A function that is not strict: OpenAI would otherwise make every parameter a required one."""
+        function = {"name": name, "description": description, "parameters": parameters}
+        return {"type": "function", **function, "strict": False}
+
+    def tool_call(self, number: str, tool: str, arguments: Mapping[str, Any]) -> bytes:
+        """A response with one function_call item."""
+        call = {"name": tool, "arguments": dumps(arguments), "status": "completed"}
+        item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", **call}
+        return orjson.dumps({"id": number, "object": "response", "status": "completed", "output": [item]})
 
     def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:
         """The state machine for one call to which the tool with this name was added."""
