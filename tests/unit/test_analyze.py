@@ -11,7 +11,6 @@ from functools import reduce
 from pathlib import Path
 
 import pytest
-from diskcache.core import MODE_PICKLE, MODE_RAW
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from laws import examples
@@ -26,7 +25,7 @@ from instrumentation.analyze.analysis import (
     prepare,
     wasted,
 )
-from instrumentation.analyze.cache import BytesDisk, Cache
+from instrumentation.analyze.cache import Cache
 from instrumentation.analyze.session_summary import (
     Paid,
     Spent,
@@ -572,33 +571,34 @@ def rows(place, query, *values):
     file.close()
 
 
-def plant_pickle(place, mark):
-    rows(place, "UPDATE Cache SET mode = ?, value = ?", MODE_PICKLE, pickle.dumps(Planted(mark)))
-
-
-def plant_file(place, mark):
-    (place / "planted.val").write_bytes(pickle.dumps(Planted(mark)))
-    rows(place, "UPDATE Cache SET mode = ?, filename = 'planted.val', value = NULL", MODE_PICKLE)
-
-
 def plant_bytes(place, mark):
-    rows(place, "UPDATE Cache SET value = ?", pickle.dumps(Planted(mark)))
+    rows(place, "UPDATE entries SET sealed = ?", pickle.dumps(Planted(mark)))
 
 
-def plant_setting(place, mark):
-    rows(place, "INSERT INTO Settings VALUES ('_disk', ?)", pickle.dumps(Planted(mark)))
+def plant_trigger(place, mark):
+    rows(place, "CREATE TRIGGER planted AFTER INSERT ON entries BEGIN DELETE FROM entries; END")
+
+
+def plant_view(place, mark):
+    rows(place, "ALTER TABLE entries RENAME TO others")
+    rows(place, "CREATE VIEW entries AS SELECT * FROM others")
+
+
+def another_schema(place, mark):
+    (place / "cache.db").unlink()
+    rows(place, "CREATE TABLE Cache (key TEXT, value BLOB)")
 
 
 def cut_values(place, mark):
-    rows(place, "UPDATE Cache SET value = substr(value, 1, length(value) - 1)")
+    rows(place, "UPDATE entries SET sealed = substr(sealed, 1, length(sealed) - 1)")
 
 
 def swap_values(place, mark):
-    rows(place, "UPDATE Cache SET value = (SELECT value FROM Cache WHERE key LIKE 'study%' LIMIT 1)")
+    rows(place, "UPDATE entries SET sealed = (SELECT sealed FROM entries ORDER BY length(sealed) DESC LIMIT 1)")
 
 
 def no_bytes(place, mark):
-    rows(place, "UPDATE Cache SET value = 'text'")
+    rows(place, "UPDATE entries SET sealed = 'text'")
 
 
 def garbage(place, mark):
@@ -606,10 +606,11 @@ def garbage(place, mark):
 
 
 def no_tables(place, mark):
-    rows(place, "DROP TABLE Cache")
+    rows(place, "DROP TABLE entries")
 
 
-DAMAGE = (plant_pickle, plant_file, plant_bytes, plant_setting, cut_values, swap_values, no_bytes, garbage, no_tables)
+BEGUN_ANEW = (plant_trigger, plant_view, another_schema, garbage, no_tables)
+DAMAGE = (plant_bytes, cut_values, swap_values, no_bytes, *BEGUN_ANEW)
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -619,18 +620,10 @@ def test_a_planted_or_damaged_entry_is_found_out_anew(tmp_path, damage):
     assert not mark.exists()
     assert second.work.kept in (0, 1)  # where one entry took the others' place, it is still its own
     assert first == second
-    if damage not in (garbage, no_tables, plant_setting):
+    if damage not in BEGUN_ANEW:
         shutil.rmtree(place)
     third = twice(folder, place)[1]
     assert third.work.studied == 0
-
-
-def test_a_planted_file_name_removes_nothing(tmp_path):
-    folder, place, precious = write(tmp_path / "logs", "codex"), tmp_path / "cache", tmp_path / "precious"
-    precious.write_text("mine")
-    twice(folder, place, lambda: rows(place, "UPDATE Cache SET filename = '../precious', value = NULL"))
-    twice(folder, place)
-    assert precious.read_text() == "mine"
 
 
 def test_an_entry_of_another_kind_is_none(tmp_path):
@@ -680,21 +673,21 @@ def test_a_cache_that_another_run_has_locked_is_as_good_as_none(tmp_path):
     cache.close()
 
 
-def test_the_disk_takes_bytes_under_names_and_nothing_else(tmp_path):
-    disk = BytesDisk(str(tmp_path), anything="planted")
-    assert disk.get(disk.put("name")[0], raw=True) == "name"
-    assert disk.fetch(*disk.store(b"x", read=False)[1:], read=False) == b"x"
-    with pytest.raises(TypeError):
-        disk.put(("a", 1))
-    with pytest.raises(TypeError):
-        disk.store({"a": 1}, read=False)
-    with pytest.raises(OSError, match="not a name"):
-        disk.get(pickle.dumps("a"), raw=False)
-    with pytest.raises(OSError, match="not plain bytes"):
-        disk.fetch(MODE_RAW, None, "text", read=False)
-    (tmp_path / "a").write_text("mine")
-    disk.remove("a")
-    assert (tmp_path / "a").exists()
+def test_beyond_the_limit_the_oldest_entries_go(tmp_path):
+    cache = Cache(tmp_path)
+    for name in ("a", "b", "a", "c"):
+        cache.put(name, b"x" * 1_000)
+    cache.close(limit=2_500)
+    cache = Cache(tmp_path)
+    assert [cache.get(name, bytes) is not None for name in "abc"] == [True, False, True]
+    cache.close()
+
+
+def test_a_name_that_is_no_unicode_is_kept_like_any_other(tmp_path):
+    cache = Cache(tmp_path)
+    cache.put("file /\udcff", 1)
+    assert cache.get("file /\udcff", int) == 1
+    cache.close()
 
 
 # ---- recorded sessions
