@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forked, end_all
 from hypothesis import settings
 from laws import LIGHT
 from waiting import PATIENCE, wait_until
@@ -55,7 +55,7 @@ class Proxy:
 
     root: str
     data_dir: Path
-    process: subprocess.Popen[bytes]
+    process: Forked
 
     @property
     def url(self) -> str:
@@ -84,17 +84,13 @@ def _healthy(root: str) -> bool:
 def running_proxy(upstream: str, data_dir: Path, *flags: str) -> Iterator[Proxy]:
     """The real command, on a free port, until the block ends."""
     port = free_port()
-    command = [sys.executable, "-m", "pager.cli", "serve", "--port", str(port), "--upstream", upstream]
+    command = ["serve", "--port", str(port), "--upstream", upstream]
     # An empty file of settings, so that none of the user's own has a say.
     settings, log = data_dir.with_suffix(".toml"), data_dir.with_suffix(".log")
     settings.touch()
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, "--data-dir", str(data_dir), "--policy", "keep_all", "--config", str(settings), *flags],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={key: value for key, value in os.environ.items() if not key.startswith("CTXPAGER_")},
-        )
+    command += ["--data-dir", str(data_dir), "--policy", "keep_all", "--config", str(settings), *flags]
+    env = {key: value for key, value in os.environ.items() if not key.startswith("CTXPAGER_")}
+    process = Forked(command, log, env)
     root = f"http://127.0.0.1:{port}"
     try:
         assert wait_until(lambda: process.poll() is not None or _healthy(root)), "the proxy does not answer"
@@ -107,6 +103,12 @@ def running_proxy(upstream: str, data_dir: Path, *flags: str) -> Iterator[Proxy]
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_left():
+    yield
+    end_all()
 
 
 @pytest.fixture(scope="session")

@@ -36,19 +36,17 @@ MISTAKEN = "change_berth", {"number": "the seventh", "state": "free", "by": {"na
 
 
 class OpenCode:
-    """Chat Completions, or Messages, by the provider package that it carries."""
+    """Messages, by the provider package that it carries."""
 
-    package, version, program = "opencode-ai", "1.18.33", "opencode"
+    name, package, version, program = "opencode", "opencode-ai", "1.18.33", "opencode"
+    dialect = Messages()
     prefix = "harbour_"
     rewrites = False
-
-    def __init__(self, name, dialect, provider):
-        self.name, self.dialect, self.provider = name, dialect, provider
 
     def settle(self, home, folder, root, server):
         model = {"name": "scripted-1", "limit": {"context": 128_000, "output": 8_192}}
         provider = {
-            "npm": self.provider,
+            "npm": "@ai-sdk/anthropic",
             "options": {"baseURL": f"{root}/v1", "apiKey": "{env:OPENAI_API_KEY}"},
             "models": {"scripted-1": model},
         }
@@ -124,11 +122,7 @@ class Goose:
         return []
 
 
-HARNESSES = [
-    OpenCode("opencode-chat", Chat(), "@ai-sdk/openai-compatible"),
-    OpenCode("opencode-messages", Messages(), "@ai-sdk/anthropic"),
-    Goose(),
-]
+HARNESSES = [OpenCode(), Goose()]
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,12 @@
 """A session through the proxy costs the same, had nothing been paged, whichever command says so."""
 
 import json
-import os
-import subprocess
-import sys
 
 import openai
 import pytest
 from anthropic import Anthropic
 
+from pager.cli.main import main
 from pager.testing.scripted import (
     Call,
     PageIn,
@@ -62,28 +60,31 @@ def messages(url):
     return answer.content[0].text
 
 
-def said_by(folder, home, *arguments):
-    """What a command prints in plain values."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("CTXPAGER_")}
-    env |= {"HOME": str(home), "XDG_CACHE_HOME": str(home), "CTXPAGER_DATA_DIR": str(folder)}
-    command = [sys.executable, "-m", "pager.cli", *arguments]
-    done = subprocess.run(command, env=env, cwd=home, capture_output=True, check=True, text=True)
-    return json.loads(done.stdout)
+@pytest.fixture
+def said_by(capsys, tmp_path):
+    """What a command prints in plain values on the proxy's log: ``said_by("report", ...)``."""
+
+    def said(*arguments):
+        where = ["--data-dir", str(tmp_path / "data"), "--config", str(tmp_path / "data.toml")]
+        assert main([*arguments, *where]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return said
 
 
 @pytest.mark.parametrize("policy", [OPTIONS, ("--policy", "keep_all")], ids=["paged", "unpaged"])
 @pytest.mark.parametrize("play", [chat, messages], ids=["chat", "messages"])
-def test_report_replay_and_analyze_give_one_total(play, policy, start_proxy, scripted, tmp_path):
+def test_report_replay_and_analyze_give_one_total(play, policy, start_proxy, scripted, said_by):
     answers = [Say(calls=[Call("read", {"number": number})]) for number in range(CALLS)]
     if policy is OPTIONS:
         answers[7] = PageIn(answers[7])
     scripted.play(Script([*answers, Say("done")]))
     with start_proxy(*policy) as proxy:
         assert play(proxy.url) == "done"
-    folder = proxy.data_dir
-    sums = said_by(folder, tmp_path, "report", "--format", "json")["total"]
-    replay = said_by(folder, tmp_path, "replay", "all", "--policy", "keep_all,cost_aware", "--json")
-    analysis = said_by(folder, tmp_path, "analyze", str(folder), "--policy", "keep_all", "--no-cache", "--json")
+    sums = said_by("report", "--format", "json")["total"]
+    replay = said_by("replay", "all", "--policy", "keep_all,cost_aware", "--json")
+    logs = str(proxy.data_dir)
+    analysis = said_by("analyze", logs, "--policy", "keep_all", "--no-cache", "--jobs", "1", "--json")
     assert sums["calls"] == replay["calls"] == analysis["calls"] == CALLS + 1
     units = sums["cost_before"]
     assert units > 0

@@ -2,14 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 
 import pytest
 from waiting import PATIENCE
 
+from pager.cli.main import main
 from pager.log.events import SessionOpened
 from pager.log.stores import open_store
 from pager.testing.scripted import Say, Script
@@ -56,7 +55,7 @@ def log(scripted, start_proxy, tmp_path, soon):
     return tmp_path / "data", opened[0].session
 
 
-def test_no_command_lets_names_of_others_reach_the_terminal(log, tmp_path):
+def test_no_command_lets_names_of_others_reach_the_terminal(log, tmp_path, capsys):
     folder, session = log
     commands = [
         ["explain", session, "6"],
@@ -75,12 +74,11 @@ def test_no_command_lets_names_of_others_reach_the_terminal(log, tmp_path):
     ]
     settings = tmp_path / "data.toml"
     for command in commands:
-        where = ["--data-dir", str(folder), "--config", str(settings)]
-        line = [sys.executable, "-m", "pager.cli", *command, *where]
-        done = subprocess.run(line, capture_output=True, check=False, text=True, encoding="utf-8")
-        assert done.returncode in (0, 2), (command, done.stderr)
-        assert done.stdout or done.returncode == 2, command
-        assert not OBEYED.search(done.stdout + done.stderr), (command, done.stdout, done.stderr)
+        status = main([*command, "--data-dir", str(folder), "--config", str(settings)])
+        done = capsys.readouterr()
+        assert status in (0, 2), (command, done.err)
+        assert done.out or status == 2, command
+        assert not OBEYED.search(done.out + done.err), (command, done)
     logged = (tmp_path / "data.log").read_text(encoding="utf-8")
     assert r"refused GET /\x1b[2J\nfake: " in logged
     assert not OBEYED.search(logged)
