@@ -5,7 +5,7 @@ folded again up to the call, shown to the policy once more, and what the policy 
 Prices, windows and the policy's options are those in force now, as the log does not keep them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from instrumentation.accounting.addresses import Where, find_call, meant
@@ -28,34 +28,18 @@ from pager.log.events import (
 from pager.log.store import Store, Stored
 from pager.paging import planner
 from pager.paging.conditions import carrier_of, terms_of
-from pager.paging.page import GRACE
 from pager.paging.page_table import Table
 from pager.paging.planner import Plan, Terms
+from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy import Policy, View, Weighed
 from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import load_policy
 from pager.paging.priors import SHIPPED, Experience, recalled
 from pager.pricing.prices import Prices
-from pager.pricing.rates import Models
 from pager.sessions.lineage import Session
 from pager.sessions.rebuild import Rebuilder
 from pager.values import Request
 from pager.wire.dialect import Dialect
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """What is in force now: the models' prices, the policy with its options, whether we set cache marks.
-
-    New pages stay for ``grace`` calls. ``instead`` is a policy to weigh under, whatever was in force then.
-    """
-
-    models: Models
-    policy: str
-    options: Mapping[str, object]
-    marks: bool
-    grace: int = GRACE
-    instead: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,20 +129,28 @@ class _Case:
 
 
 def explain(
-    store: Store, session: str, call: str, conditions: Conditions, load_dialect: Callable[[str], Dialect]
+    store: Store,
+    session: str,
+    call: str,
+    rules: PlanningRules,
+    load_dialect: Callable[[str], Dialect],
+    instead: str = "",
 ) -> Explanation:
-    """Why each page stayed or went at a call of a session, both as a user names them; raises ConfigError."""
+    """Why each page stayed or went at a call of a session, both as a user names them; raises ConfigError.
+
+    ``instead`` is a policy to weigh under, whatever was in force then; empty for the one that was.
+    """
     case, source = _case(store, meant(store, session), call, load_dialect), Source(store.blob, load_dialect)
     known, learned = _experience(store, case.session.learned)
-    terms = _terms(case, conditions, known)
-    named, chosen_by = _policy_name(case, conditions)
-    policy = load_policy(named, conditions.options if named == conditions.policy else {})
+    terms = _terms(case, rules, known)
+    named, chosen_by = (instead, "as asked for now") if instead else _policy_name(case, rules.policy)
+    policy = load_policy(named, rules.options_of(named))
     _decide_tools(case, source)
     outside = case.request.outside - case.table.freed
     seen = planner.view(case.table, outside, terms)
     unplanned = _unplanned(case, named)
     plan = planner.propose(policy, case.table, outside, terms)
-    differs = "" if unplanned or conditions.instead else _difference(case.logged, plan)
+    differs = "" if unplanned or instead else _difference(case.logged, plan)
     weighing = _weighing(named, chosen_by, plan, unplanned, differs)
     to_go, guess = _to_go(policy, seen)
     table, where = case.table, case.where
@@ -274,15 +266,13 @@ def _experience(store: Store, version: str) -> tuple[Experience, str]:
         return SHIPPED, f"what is shipped: {error}"
 
 
-def _terms(case: _Case, conditions: Conditions, known: Experience) -> Terms:
-    marks, grace = conditions.marks, conditions.grace
-    return terms_of(case.request, case.table, conditions.models, known, case.session, marks=marks, grace=grace)
+def _terms(case: _Case, rules: PlanningRules, known: Experience) -> Terms:
+    marks, grace = rules.cache_marks, rules.grace
+    return terms_of(case.request, case.table, rules.rates(), known, case.session, marks=marks, grace=grace)
 
 
-def _policy_name(case: _Case, conditions: Conditions) -> tuple[str, str]:
-    """The policy to weigh under, and how it is known that this is the one."""
-    if conditions.instead:
-        return conditions.instead, "as asked for now"
+def _policy_name(case: _Case, configured: str) -> tuple[str, str]:
+    """The policy that was in force, or the one that is now; and how it is known."""
     here = next((event.policy for event in case.logged.repacks if event.policy), "")
     if here:
         return here, "logged with this call"
@@ -292,7 +282,7 @@ def _policy_name(case: _Case, conditions: Conditions) -> tuple[str, str]:
     other = next((event for event in events if isinstance(event, Repacked) and event.policy), None)
     if other is not None:
         return other.policy, f"logged with call {other.branch}:{other.call} of the session"
-    return conditions.policy, "configured now; the log does not say which one was then"
+    return configured, "configured now; the log does not say which one was then"
 
 
 def _unplanned(case: _Case, policy: str) -> str:

@@ -37,7 +37,6 @@ from instrumentation.replay.compare import (
 )
 from instrumentation.replay.knowing import KNOWING
 from pager.paging.policy_loader import load_policy
-from pager.pricing.rates import in_force
 
 SHORTEST = 2
 """Calls below which nothing is ever sent twice."""
@@ -243,7 +242,7 @@ def _read(files: Sequence[File], work: Work, older: int, left_out: int) -> Read:
 
 def prepare(contenders: Sequence[Contender], conditions: Conditions) -> How:
     """How to study sessions; its key holds all that the result depends on beside the logs, our own code included."""
-    models = in_force(conditions.prices, conditions.models)
+    models = conditions.rates()
     known = blake2b(_code(), digest_size=16)
     policies = [(one.name, sorted(one.options.items()), _source(one)) for one in contenders]
     settings = (models.fixed, models.overrides.models, conditions.grace, conditions.tools)

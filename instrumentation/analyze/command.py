@@ -18,7 +18,6 @@ from instrumentation.reports import analyze as analyze_words
 from pager.config.loading import Settings
 from pager.errors import ConfigError
 from pager.paging.policy_choice import UNCHANGED
-from pager.paging.settle_tools import Shortening
 from pager.terminal import harmless
 
 
@@ -59,9 +58,7 @@ def _how(wanted: Wanted, settings: Settings) -> How:
     """How sessions are played: as they went out, and under each of the policies."""
     named = chosen.contenders(wanted.policies, (), (settings.policy, settings.paging.policy_options))
     contenders = [Contender(UNCHANGED), *(one for one in named if one.name != UNCHANGED)]
-    tools = Shortening(settings.tools.shorten != "off", settings.tools.defer_above)
-    conditions = Conditions(settings.prices, settings.models, wanted.shortest, settings.paging.grace, tools)
-    return analysis.prepare(contenders, conditions)
+    return analysis.prepare(contenders, Conditions.of(settings, shortest=wanted.shortest))
 
 
 def _paths(wanted: Wanted, settings: Settings, env: Mapping[str, str], err: TextIO) -> Sequence[Path]:

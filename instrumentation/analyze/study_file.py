@@ -13,7 +13,7 @@ from instrumentation.replay.compare import Conditions, Contender
 from instrumentation.replay.log_files import Imported, Problems
 from instrumentation.replay.prepared import Prepared
 from pager.errors import PagerError
-from pager.pricing.rates import Models, in_force
+from pager.pricing.rates import Models
 from pager.wire.dialects import load as load_dialect
 
 EXAMPLES = 3
@@ -86,4 +86,4 @@ def _session(found: Imported, how: How, problems: Problems) -> Session | None:
 @lru_cache(maxsize=2)
 def _models(how: How) -> Models:
     """The table of models, which takes longer to make than most sessions take to play."""
-    return in_force(how.conditions.prices, how.conditions.models)
+    return how.conditions.rates()

@@ -19,6 +19,7 @@ from pager.config.settings import Settings
 from pager.errors import ConfigError, NotUnderstood, StoreError
 from pager.host_names import is_loopback
 from pager.log.store import Store
+from pager.paging.planning_rules import PlanningRules
 from pager.pricing.rates import Models, in_force
 from pager.wire.dialects import load as load_dialect
 
@@ -150,13 +151,11 @@ class Answers:
 
     def _why(self, asked: Asked) -> Answer:
         """What was decided at a call, and why."""
-        from instrumentation.accounting.explain import Conditions, explain
+        from instrumentation.accounting.explain import explain
         from instrumentation.reports.explain import as_json
 
-        settings, paging = self._settings, self._settings.paging
-        conditions = Conditions(self._models, settings.policy, paging.policy_options, paging.cache_marks, paging.grace)
-        session = self._session(asked)
-        found = as_json(explain(self._store, session, asked.get("call", ""), conditions, load_dialect))
+        session, rules = self._session(asked), PlanningRules.of(self._settings)
+        found = as_json(explain(self._store, session, asked.get("call", ""), rules, load_dialect))
         return Answer(200, orjson.dumps(found if self._with_content else _without_text(found)))
 
     def _session(self, asked: Asked) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,15 +16,13 @@ from instrumentation.replay.knowing import KNOWING, play_knowing
 from instrumentation.replay.player import Outcome, Player
 from instrumentation.replay.prepared import (
     AS_RECORDED,
-    ON,
     Caching,
     Prepared,
 )
 from instrumentation.replay.recording import Recording
-from pager.paging.page import GRACE
+from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import load_policy
-from pager.paging.settle_tools import Shortening
 from pager.pricing.rates import Models, in_force
 from pager.wire.dialects import load as load_dialect
 
@@ -51,18 +49,11 @@ class Contender(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
-    """What sessions are played under: ``--prices``, ``[models]``, ``paging.grace`` and ``[tools]``.
+class Conditions(PlanningRules):
+    """What sessions are played under; each contender brings its own policy."""
 
-    Sessions with fewer calls than ``shortest`` are left out. ``cache`` says how the provider is taken to cache.
-    """
-
-    prices: str = ""
-    models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    shortest: int = SHORTEST
-    grace: int = GRACE
-    tools: Shortening = ON
-    cache: Caching = AS_RECORDED
+    shortest: int = SHORTEST  # sessions with fewer calls are left out
+    cache: Caching = AS_RECORDED  # how the provider is taken to cache
 
 
 class Played(NamedTuple):

@@ -29,22 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Explain the call; the exit status."""
-    from instrumentation.accounting.explain import Conditions, explain  # not needed by the server
+    from instrumentation.accounting.explain import explain  # not needed by the server
     from instrumentation.reports import explain as report
-    from pager.pricing.rates import in_force
+    from pager.paging.planning_rules import PlanningRules
     from pager.wire.dialects import load as load_dialect
 
     settings = shared.load_settings(options)
-    conditions = Conditions(
-        in_force(settings.prices, settings.models),
-        settings.policy,
-        settings.paging.policy_options,
-        settings.paging.cache_marks,
-        settings.paging.grace,
-        options.instead,
-    )
     with shared.opened_log(settings) as store:
-        found = explain(store, options.session, options.call, conditions, load_dialect)
+        rules = PlanningRules.of(settings)
+        found = explain(store, options.session, options.call, rules, load_dialect, options.instead)
     as_json = options.format == "json"
     shared.write(
         options, json.dumps(report.as_json(found)) + "\n" if as_json else report.as_text(found, tools=options.tools)

@@ -58,19 +58,15 @@ def run(options: argparse.Namespace) -> int:
     from instrumentation.replay.compare import Conditions, compare
     from instrumentation.replay.prepared import Caching
     from instrumentation.reports import replay
-    from pager.paging.settle_tools import Shortening
-    from pager.pricing.rates import in_force
 
     settings = shared.load_settings(options)
     configured = (settings.policy, settings.paging.policy_options)
     named = shared.policies(options, settings.policy)
     contenders = chosen.contenders(named, options.set, configured)
-    tools = Shortening(settings.tools.shorten != "off", settings.tools.defer_above)
     marks = None if options.caching is None else options.caching == "marks"
     cache = Caching(marks, LIFETIMES.get(options.lifetime, 0.0))
-    conditions = Conditions(settings.prices, settings.models, options.min_calls, settings.paging.grace, tools, cache)
-    models = in_force(settings.prices, settings.models)
-    found = sources.find(options.places, lambda: shared.open_log(settings), models)
+    conditions = Conditions.of(settings, shortest=options.min_calls, cache=cache)
+    found = sources.find(options.places, lambda: shared.open_log(settings), conditions.rates())
     comparison = compare(found, contenders, conditions, options.jobs)
     if not comparison.played:
         raise ConfigError(f"there is nothing to play: {comparison.left_out} sessions have too few calls (--min-calls)")

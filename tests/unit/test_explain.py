@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from laws import examples
 
 from instrumentation.accounting.addresses import Where, find_call, meant
-from instrumentation.accounting.explain import Conditions, explain
+from instrumentation.accounting.explain import explain
 from instrumentation.reports import explain as explain_words
 from pager.errors import ConfigError, PolicyError
 from pager.log.events import (
@@ -26,6 +26,7 @@ from pager.log.store import Batch
 from pager.log.stores.memory import Store
 from pager.paging import planner
 from pager.paging.plan_call import Pager
+from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
@@ -115,9 +116,9 @@ def play(store, calls, *, policy=None, name="cost_aware", dialect="chat", arms=N
     return asyncio.run(go())
 
 
-def told(store, named, session="s_", *, models=ANTHROPIC, policy="cost_aware", options=None, instead="", grace=2):
-    conditions = Conditions(models, policy, options or {}, marks=False, grace=grace, instead=instead)
-    return explain(store, session, str(named), conditions, load)
+def told(store, named, session="s_", *, policy="cost_aware", options=None, instead="", prices="anthropic", **more):
+    rules = PlanningRules(prices, policy=policy, policy_options=options or {}, cache_marks=False, **more)
+    return explain(store, session, str(named), rules, load, instead)
 
 
 def fifo(store, named, session="s_", **more):
@@ -209,7 +210,7 @@ def test_other_prices_now_are_said_where_they_decide_otherwise():
     play(store, grown(3), name="fifo_age", options=FIFO)
     same = fifo(store, 3)
     assert (same.weighing.differs, verdicts(same)) == ("", ["went (policy)"])
-    dearer = fifo(store, 3, models=in_force("openai", {}))
+    dearer = fifo(store, 3, prices="openai")
     assert dearer.weighing.differs.startswith("the same pages at another price: ")
     older = told(store, 3, policy="fifo_age", options={"age": 50})
     assert older.weighing.differs == "1 pages went then, 0 would go now, 0 of them the same"
@@ -463,9 +464,9 @@ def test_why_a_cache_is_taken_to_be_warm_or_cold_is_said():
     assert cases[3] == (True, "10 s since the call before, and a prompt is kept for 300 s")
     assert cases[4] == (False, "301 s since the call before, and a prompt is kept for 300 s")
     assert cases[5][0] is True
-    none = told(store, 3, models=in_force("none", {}))
+    none = told(store, 3, prices="none")
     assert (none.warm, none.warmth) == (False, "nothing is cached under these prices")
-    small = told(store, 3, models=in_force("", {"some-model": {"input": 1.0, "cached": 0.1, "cache_minimum": 90_000}}))
+    small = told(store, 3, prices="", models={"some-model": {"input": 1.0, "cached": 0.1, "cache_minimum": 90_000}})
     assert (small.warm, "fewer than 90,000 are not cached" in small.warmth) == (False, True)
 
 

@@ -18,10 +18,9 @@ from pager.log.events import Event
 from pager.log.store import Store
 from pager.log.stores import open_store
 from pager.paging.plan_call import Pager
+from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import UNCHANGED, Arms, Rule
 from pager.paging.policy_loader import load_policy
-from pager.paging.settle_tools import Shortening
-from pager.pricing.rates import in_force
 from pager.proxy.call import Driver
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.log_records import Entry
@@ -120,32 +119,25 @@ def _guarded(console: Console | None, fail_open: FailOpen) -> Callable[[Entry, S
 
 def _pager(settings: Settings) -> Pager | None:
     """What pages prompts under the policies in force; None where nothing is ever to be changed."""
-    shares = settings.experiment.arms
-    rules = {name: _rule(settings, name) for name in shares}
-    default = _rule(settings, settings.policy)
+    rules, shares = PlanningRules.of(settings), settings.experiment.arms
+    default = _rule(rules, rules.policy)
 
     def former(name: str) -> Rule | None:
         try:
-            return _rule(settings, name)
+            return _rule(rules, name)
         except PolicyError as error:
             log.warning("sessions of the arm %s go on under %s: %s", name, settings.policy, error)
             return default
 
-    arms = Arms(default, rules, shares, former)
+    arms = Arms(default, {name: _rule(rules, name) for name in shares}, shares, former)
     if arms.change_nothing:
         return None
-    models = in_force(settings.prices, settings.models)
-    paging = settings.paging
-    tools = Shortening(settings.tools.shorten != "off", settings.tools.defer_above)
-    return Pager(arms, models, dialects.load, marks=paging.cache_marks, grace=paging.grace, tools=tools)
+    return Pager(arms, rules.rates(), dialects.load, marks=rules.cache_marks, grace=rules.grace, tools=rules.tools)
 
 
-def _rule(settings: Settings, name: str) -> Rule | None:
+def _rule(rules: PlanningRules, name: str) -> Rule | None:
     """A policy by its name, with the configured options if it is the one in force."""
-    if name == UNCHANGED:
-        return None
-    options = settings.paging.policy_options if name == settings.policy else {}
-    return Rule(name, load_policy(name, options))
+    return None if name == UNCHANGED else Rule(name, load_policy(name, rules.options_of(name)))
 
 
 def _recall(settings: Settings, pager: Pager | None, store: Store | None) -> None:

@@ -1,0 +1,46 @@
+"""What the settings say about planning: the one place where they become what serve, replay, explain and analyze use."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from pager.config.settings import Settings
+from pager.paging.page import GRACE
+from pager.paging.settle_tools import Shortening
+from pager.pricing.rates import Models, in_force
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningRules:
+    """What calls are planned under, whatever the session."""
+
+    prices: str = ""  # the setting `prices`
+    models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # the setting `models`
+    grace: int = GRACE  # the calls that a new page stays for
+    tools: Shortening = field(default_factory=Shortening)
+    policy: str = ""  # the policy in force
+    policy_options: Mapping[str, object] = field(default_factory=dict)  # of the policy in force
+    cache_marks: bool = True  # whether we set cache marks
+
+    @classmethod
+    def of(cls, settings: Settings, **others: Any) -> Self:  # noqa: ANN401 - the fields of a subclass
+        """The rules that these settings describe; ``others`` are fields that no setting has."""
+        paging, tools = settings.paging, settings.tools
+        return cls(
+            prices=settings.prices,
+            models=settings.models,
+            grace=paging.grace,
+            tools=Shortening(tools.shorten != "off", tools.defer_above),
+            policy=settings.policy,
+            policy_options=paging.policy_options,
+            cache_marks=paging.cache_marks,
+            **others,
+        )
+
+    def rates(self) -> Models:
+        """The table of models with the prices in force."""
+        return in_force(self.prices, self.models)
+
+    def options_of(self, policy: str) -> Mapping[str, object]:
+        """The configured options, if this policy is the one in force; else none."""
+        return self.policy_options if policy == self.policy else {}
