@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from pager.log.events import CallReceived, Cut, encode
 from pager.log.store import Batch, Place, Store
-from pager.log.stores import names, open_store
+from pager.log.stores import open_store, schemes
 
 _PER_ROUND = 10
 _PRODUCERS = 16
@@ -77,7 +77,7 @@ def measure(folder: Path, store_name: str = "sqlite", *, rounds: int = 60, marke
     seed = random.Random(7)
     durable: list[float] = []
     plain: list[float] = []
-    with closing(open_store(store_name, folder / "log")) as store, _plain_file(folder / "plain") as handle:
+    with closing(open_store(f"{store_name}:{folder / 'log'}")) as store, _plain_file(folder / "plain") as handle:
         for turn in range(rounds):
             samples = [sample(turn * _PER_ROUND + number, seed, marked=marked) for number in range(_PER_ROUND)]
             durable.append(statistics.median(_appended(store, one) for one in samples))
@@ -130,7 +130,7 @@ def _throughput(store: Store, *, producers: int, each: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--store", choices=names(), default="sqlite")
+    parser.add_argument("--store", choices=schemes(), default="sqlite")
     parser.add_argument("--folder", type=Path, help="a folder on the disk to measure (default: a temporary one)")
     options = parser.parse_args()
     for title, marked in (("one event, one blob of 3 KB", False), ("the same with a mark", True)):

@@ -10,16 +10,13 @@ from pager.log.store import Store, Stored
 
 __all__ = ["Where", "find_call", "meant", "named"]
 
-EVERY = 1_000_000
-"""More sessions than any log holds."""
-
 NEWEST = 5
 _CALL = re.compile(r"(?:(\d{1,9}):)?(\d{1,9})(?:#(\d{1,9}))?")
 
 
 def meant(store: Store, name: str) -> str:
     """The one session whose id is this, or begins with it, or which its client calls so; raises ConfigError."""
-    opened = store.recent("SessionOpened", EVERY)
+    opened = store.sessions()
     ids = list(dict.fromkeys(row.session for row in opened))
     found = named(name, opened)
     if len(found) == 1:

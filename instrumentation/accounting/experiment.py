@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from instrumentation.accounting.addresses import EVERY
 from instrumentation.accounting.confidence import (
     FEWEST,
     Ratio,
@@ -24,6 +23,7 @@ from pager.log.store import Store, Stored
 from pager.paging.policy_choice import UNCHANGED
 from pager.pricing.rates import Models
 
+MOST_NEEDED = 1_000_000  # sessions; an experiment that needs more never ends
 SHORTEST = 2
 """Answered calls that a session must have to count: paging can't do anything for one call."""
 
@@ -95,7 +95,7 @@ class Report:
 
 def report(store: Store, models: Models, shares: Mapping[str, float], since: float = 0.0) -> Report:
     """The experiment in this log, by its sessions that began at ``since`` or later; ``shares`` are those in force."""
-    opened = {row.session: row for row in store.recent("SessionOpened", EVERY)}  # newest first: the oldest one stays
+    opened = {row.session: row for row in store.sessions()}
     arms = {name: _arm_of(row) for name, row in opened.items() if row.at >= since}
     sessions = [_read(store.events(name), name, arm, models) for name, arm in arms.items() if arm]
     sessions.sort(key=lambda one: (one.arm, one.session))
@@ -176,7 +176,7 @@ def _compared(arm: str, own: Sequence[Session], control: str, others: Sequence[S
         return Comparison(arm, control, sizes, by)
     found = ratio(group(_costs(own, by)), group(_costs(others, by)))
     enough = needed(found, sum(sizes)) if not found.is_told else 0
-    return Comparison(arm, control, sizes, by, found, int(enough) if enough < EVERY else None)
+    return Comparison(arm, control, sizes, by, found, int(enough) if enough < MOST_NEEDED else None)
 
 
 def _costs(sessions: Sequence[Session], by: str) -> list[tuple[float, int]]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from instrumentation.accounting.addresses import EVERY, Where, meant
+from instrumentation.accounting.addresses import Where, meant
 from instrumentation.accounting.tool_log import (
     NONE,
     ByForm,
@@ -145,7 +145,7 @@ class Account:
 
 def chosen(store: Store, named: Sequence[str], since: float = 0.0) -> list[str]:
     """The sessions that a user means and that began at ``since`` or later, the oldest first; raises ConfigError."""
-    opened = {row.session: row.at for row in store.recent("SessionOpened", EVERY)}  # newest first: the oldest one stays
+    opened = {row.session: row.at for row in store.sessions()}
     wanted = set(opened) if not named or ALL in named else {meant(store, name) for name in named}
     return [name for name in sorted(wanted, key=lambda one: (opened[one], one)) if opened[name] >= since]
 

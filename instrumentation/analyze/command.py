@@ -17,6 +17,7 @@ from instrumentation.replay.compare import Conditions, Contender
 from instrumentation.reports import analyze as analyze_words
 from pager.config.loading import Settings
 from pager.errors import ConfigError
+from pager.log.stores import Location
 from pager.paging.policy_choice import UNCHANGED
 from pager.terminal import harmless
 
@@ -68,7 +69,7 @@ def _paths(wanted: Wanted, settings: Settings, env: Mapping[str, str], err: Text
             if not path.exists():
                 raise ConfigError(f"{path}: there is no such file or folder")
         return wanted.paths
-    places = usual(settings.data_dir, env, Path.home())
+    places = usual(Location(settings.store_url).folder or settings.data_dir, env, Path.home())
     if not places.there:
         names = ", ".join(map(str, places.looked))
         raise ConfigError(f"there are no logs in the usual places ({names}); name files or folders to analyse")

@@ -86,7 +86,7 @@ class Elsewhere:
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     """Answer the questions that come, until no more can: the first line are the settings."""
     settings = Settings.model_validate(orjson.loads(questions.readline()))
-    store = open_store(settings.store, settings.data_dir)
+    store = open_store(settings.store_url, read_only=True)
     try:
         told = Answers(store, settings)
         for line in questions:

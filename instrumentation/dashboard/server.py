@@ -18,6 +18,7 @@ from instrumentation.reports import page
 from pager.config.settings import Settings
 from pager.host_names import is_ours
 from pager.log.store import Store
+from pager.log.stores import Location
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -92,7 +93,7 @@ class Dashboard:
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._names = {settings.host.lower(), *settings.allowed_hosts}
-        apart = settings.store != "memory"
+        apart = Location(settings.store_url).durable
         self._light: Desk = Elsewhere(settings) if apart else Here(store, settings)
         self._heavy: Desk = Elsewhere(settings) if apart else Here(store, settings)
 

@@ -114,7 +114,7 @@ def keep(store: Store, lesson: Lesson, now: float) -> bool:
 
 def _newest(store: Store, now: float, most: int) -> list[str]:
     """The newest sessions, without those that can't have rested, the newest first."""
-    opened = store.recent("SessionOpened", most)
+    opened = store.sessions()[:most]
     return list(dict.fromkeys(row.session for row in opened if row.at <= now - RESTED))
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NamedTuple
 
-from instrumentation.accounting.addresses import EVERY
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.client_prompts import Sent, sent
 from instrumentation.replay.recording import Recording, Step
@@ -41,7 +40,7 @@ Spot = tuple[int, int, int]
 
 def names(store: Store) -> list[str]:
     """The ids of all sessions in the log, the oldest first."""
-    return list(dict.fromkeys(row.session for row in reversed(store.recent("SessionOpened", EVERY))))
+    return [row.session for row in reversed(store.sessions())]
 
 
 def load(store: Store, session: str, load_dialect: Callable[[str], Dialect]) -> list[Recording]:

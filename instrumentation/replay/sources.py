@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from instrumentation.accounting.addresses import EVERY, named
+from instrumentation.accounting.addresses import named
 from instrumentation.accounting.ledger import sums
 from instrumentation.replay import recording_files
 from instrumentation.replay.recording import Recording
@@ -29,7 +29,7 @@ def find(places: Sequence[str], open_log: Callable[[], Store], models: Models) -
     if of_log:
         store = open_log()
         try:
-            opened = store.recent("SessionOpened", EVERY)
+            opened = store.sessions()
             for session in dict.fromkeys(one for name in of_log for one in _meant(name, opened)):
                 yield from sums.recordings(store, session, models, load_dialect)
         finally:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from instrumentation.accounting.addresses import EVERY, meant
+from instrumentation.accounting.addresses import meant
 from instrumentation.accounting.ledger.sums import Ledger, ledger, story
 from instrumentation.accounting.story import CallStory, PageStory, Story
 from pager.errors import ConfigError, StoreCorrupt
@@ -63,7 +63,7 @@ def _names(store: Store, wanted: Wanted) -> list[str]:
     if wanted.session:
         return [meant(store, wanted.session)]
     if not wanted.since:
-        return list(dict.fromkeys(row.session for row in reversed(store.recent("SessionOpened", EVERY))))
+        return [row.session for row in reversed(store.sessions())]
     return list(dict.fromkeys(row.session for row in reversed(_answers(store, wanted.since))))
 
 

@@ -11,7 +11,7 @@ from pager.terminal import say
 HELP = "show what existing logs of agents wasted, and what paging would have saved; needs no proxy"
 EXAMPLE = """ctxpager analyze
 ctxpager analyze ~/.claude/projects --since 30d --policy cost_aware,lru"""
-SETTINGS = ("data_dir", *shared.PRICES, "paging.grace", "paging.policy_options", "tools.shorten", "tools.defer_above")
+SETTINGS = (*shared.LOG, *shared.PRICES, "paging.grace", "paging.policy_options", "tools.shorten", "tools.defer_above")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

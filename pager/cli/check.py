@@ -19,17 +19,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Say what is damaged, and what was repaired; the exit status, 1 for damage that is left."""
     from instrumentation.accounting.log_check import check  # not needed by the server
-    from pager.log.stores import salvage
+    from pager.log.stores import Location
 
     settings = shared.load_settings(options)
+    location = Location(settings.store_url)
     rebuilt: list[str] = []
     try:
-        store = shared.open_log(settings)
+        store = shared.open_log(settings, read_only=not options.repair)
     except StoreCorrupt:
         if not options.repair:
             raise
-        rebuilt = salvage(settings.store, settings.data_dir)
-        store = shared.open_log(settings)
+        rebuilt = location.salvage()
+        store = shared.open_log(settings, read_only=not options.repair)
     try:
         found = check(store, repair=options.repair)
     finally:
@@ -39,5 +40,5 @@ def run(options: argparse.Namespace) -> int:
         say(line)
     count = len(found.problems)
     state = f"{count} problem{'' if count == 1 else 's'}" if count else "clean"
-    say(f"{settings.data_dir}: {found.events} events, {found.blobs} blobs, {state}")
+    say(f"{location.folder or settings.store_url}: {found.events} events, {found.blobs} blobs, {state}")
     return 1 if found.problems else 0

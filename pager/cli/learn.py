@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     from instrumentation.learning.learn import keep, learn
     from pager.wire.dialects import load as load_dialect
 
-    with shared.opened_log(shared.load_settings(options)) as store:
+    with shared.opened_log(shared.load_settings(options), read_only=options.dry_run) as store:
         lesson = learn(store, load_dialect, time())
         is_new = not options.dry_run and keep(store, lesson, time())
     say(told(lesson), end="")

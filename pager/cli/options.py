@@ -170,7 +170,7 @@ def _check_names(loaded: "Loaded") -> None:
     checks: tuple[tuple[str, Callable[[], object]], ...] = (
         ("policy", lambda: load_policy(settings.policy, settings.paging.policy_options)),
         ("experiment.arms", lambda: [load_policy(name, {}) for name in settings.experiment.arms]),
-        ("store", lambda: expect_known(settings.store)),
+        ("store", lambda: expect_known(settings.store_url)),
         ("prices", lambda: in_force(settings.prices, {})),
         ("models", lambda: in_force("", settings.models)),
     )
@@ -182,19 +182,21 @@ def _check_names(loaded: "Loaded") -> None:
             raise ConfigError(f"{loaded.origin[wrong]}: {wrong}: {error}") from error
 
 
-def open_log(settings: "Settings") -> "Store":
+def open_log(settings: "Settings", *, read_only: bool = True) -> "Store":
     """The log, which must exist."""
-    from pager.log.stores import open_store
+    from pager.log.stores import Location
 
-    if not settings.data_dir.is_dir():
-        raise ConfigError(f"data_dir: there is no folder {settings.data_dir}; `ctxpager serve` makes it and logs there")
-    return open_store(settings.store, settings.data_dir)
+    location = Location(settings.store_url)
+    if not location.exists():
+        place = location.folder or settings.store_url
+        raise ConfigError(f"store: there is no log in {place}; `ctxpager serve` makes it and logs there")
+    return location.open(read_only=read_only)
 
 
 @contextmanager
-def opened_log(settings: "Settings") -> "Iterator[Store]":
+def opened_log(settings: "Settings", *, read_only: bool = True) -> "Iterator[Store]":
     """The log, which must exist, closed at the end."""
-    store = open_log(settings)
+    store = open_log(settings, read_only=read_only)
     try:
         yield store
     finally:

@@ -348,9 +348,10 @@ class Settings(_Part):
         description="The folder where state lives. The user's own data folder, so that a session outlives any "
         "checkout.",
     )
-    store: Annotated[Name, Words("the name of a store, such as sqlite or memory")] = Field(
-        default="sqlite",
-        description="Which backend keeps the session log. SQLite, because it is durable and needs nothing installed.",
+    store: Annotated[Name, Words("sqlite:PATH, sqlite: for data_dir, or memory:")] = Field(
+        default="sqlite:",
+        description="The store that keeps the session log, by its URL. SQLite, because it is durable and needs nothing "
+        "installed; PATH is a folder, or a file that ends in .sqlite3. A log in memory: ends with the proxy.",
     )
     policy: Annotated[
         Name,
@@ -419,3 +420,9 @@ class Settings(_Part):
             examples=['"my-model" = { window = 200000, output_limit = 32000 }'],
         )
     )
+
+    @property
+    def store_url(self) -> str:
+        """The URL of the store; one without an address of its own keeps the log in ``data_dir``."""
+        scheme, _, address = self.store.partition(":")
+        return f"{scheme}:{address or self.data_dir}"

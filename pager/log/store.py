@@ -1,9 +1,8 @@
 """What every store must do: keep events and blobs durably, in order, and give them back.
 
-A store is one file in ``pager/log/stores`` with a class named ``Store``; the contract tests, the command line and the
-benchmarks find it by its file name. Content is kept apart from events: a blob is known by its SHA-256 and stored once.
-A mark is a pointer from a key (a lineage hash, a tool call's id, a session key) to the place in the log that last
-claimed it, inside one tenant.
+A store is one folder in ``pager/log/stores``, which is found by its name. Content is kept apart from events: a blob is
+known by its SHA-256 and stored once. A mark is a pointer from a key (a lineage hash, a tool call's id, a session key)
+to the place in the log that last claimed it, inside one tenant.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,6 +75,9 @@ class Store(Protocol):
 
     def events(self, session: str | None = None, after: int = 0) -> Iterator[Stored]:
         """The events of one session, or of all, in order, with a sequence number above ``after``."""
+
+    def sessions(self) -> list[Stored]:
+        """The SessionOpened event of each session, the newest first."""
 
     def recent(self, kind: str, limit: int) -> list[Stored]:
         """The newest events of one kind, newest first."""

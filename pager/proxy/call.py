@@ -21,6 +21,7 @@ from pager.errors import BadRequest, BodyTooLarge, BodyTooSlow, NotAllowed, NotU
 from pager.host_names import is_loopback
 from pager.log.bypass import BypassReason
 from pager.log.events import Bypassed
+from pager.log.stores import Location
 from pager.paging.plan_call import Pager
 from pager.paging.stub import HANDLE
 from pager.proxy import answers, request_body
@@ -118,7 +119,8 @@ class Driver:
 
     def without_paths(self, text: str) -> str:
         """A text for whoever may not know where on the disk the log is."""
-        for folder in (self._settings.data_dir.resolve(), self._settings.data_dir.absolute()):
+        where = Location(self._settings.store_url).folder or self._settings.data_dir
+        for folder in (where.resolve(), where.absolute()):
             text = text.replace(f"{folder}/", "").replace(str(folder), "the data folder")
         return text
 

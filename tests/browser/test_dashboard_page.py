@@ -50,7 +50,7 @@ class Log:
 
     def __init__(self, folder):
         folder.mkdir()
-        self.store = open_store("sqlite", folder)
+        self.store = open_store(f"sqlite:{folder}")
 
     def session(self, key, calls, policy="cost_aware", compacted=60):
         """A session of so many calls that read files; the client compacts its history now and then."""

@@ -1,7 +1,6 @@
 """What every store must do. A new store joins by being a file in pager/log/stores."""
 
 import asyncio
-import importlib
 import random
 import threading
 from contextlib import closing
@@ -24,17 +23,17 @@ from pager.log.events import (
     ToolCalled,
 )
 from pager.log.store import Batch, Place, moved_head
-from pager.log.stores import names, open_store
+from pager.log.stores import Location, open_store, schemes
 
 
-@pytest.fixture(params=names())
+@pytest.fixture(params=schemes())
 def name(request):
     return request.param
 
 
 @pytest.fixture
 def store(name, tmp_path):
-    with closing(open_store(name, tmp_path / "log")) as opened:
+    with closing(open_store(f"{name}:{tmp_path / 'log'}")) as opened:
         yield opened
 
 
@@ -54,18 +53,52 @@ def append(store, *events, session="s", at=1.0, **rest):
     return store.append(Batch(session, at, events, **rest)).result(PATIENCE)
 
 
-def test_a_store_is_found_by_its_file_name():
-    assert {"memory", "sqlite"} <= set(names())
-    assert not [one for one in names() if one.startswith("_")]
+def test_a_store_is_found_by_the_name_of_its_folder():
+    assert {"memory", "sqlite"} <= set(schemes())
 
 
-def test_an_unknown_store_is_a_wrong_setting_that_names_the_right_ones(tmp_path):
+def test_an_unknown_store_is_a_wrong_setting_that_names_the_right_ones():
     with pytest.raises(ConfigError, match=r"memory.*sqlite"):
-        open_store("nowhere", tmp_path)
+        open_store("nowhere:")
 
 
-def test_a_store_says_whether_it_outlives_its_process(name):
-    assert isinstance(importlib.import_module(f"pager.log.stores.{name}").Store.durable, bool)
+def test_a_store_says_where_on_the_disk_it_is_if_it_outlives_its_process(name, tmp_path):
+    location = Location(f"{name}:{tmp_path}")
+    assert location.durable == (location.folder == tmp_path)
+
+
+def test_a_log_that_was_never_written_is_not_there_to_be_read(name, tmp_path):
+    location = Location(f"{name}:{tmp_path / 'log'}")
+    if location.durable:
+        assert not location.exists()
+        with pytest.raises(StoreError):
+            location.open(read_only=True)
+        assert not location.exists(), "looking for it makes none"
+    location.open().close()
+    assert location.exists()
+
+
+def test_a_log_is_read_while_another_process_writes_it(name, tmp_path):
+    location = Location(f"{name}:{tmp_path}")
+    if not location.durable:
+        pytest.skip("nobody else can read it")
+    with closing(location.open()) as writer, closing(location.open(read_only=True)) as reader:
+        append(writer, note("one"), blobs={digest(b"x"): b"x"})
+        assert (texts(reader.events()), reader.blob(digest(b"x")), reader.present()) == (["one"], b"x", True)
+        with pytest.raises(StoreError, match="read only"):
+            append(reader, note("two"))
+        append(writer, note("three"))
+        assert texts(reader.events()) == ["one", "three"]
+        assert reader.check(repair=True).problems == ()
+
+
+def test_every_session_is_listed_by_how_it_began_the_newest_first(store):
+    for session in ("b", "a", "c"):
+        append(store, SessionOpened("t", session, "lineage"), note("more"), session=session)
+    append(store, note("no beginning"), session="d")
+    append(store, note("more"), SessionOpened("t", "again", "lineage"), session="a")
+    listed = store.sessions()
+    assert [(row.seq, row.session, row.event.key) for row in listed] == [(5, "c", "c"), (3, "a", "a"), (1, "b", "b")]
 
 
 def test_a_new_log_is_empty(store):
@@ -303,7 +336,7 @@ def test_a_reference_that_is_no_digest_is_a_problem(store):
 
 
 def test_a_closed_store_refuses_to_write_and_to_read(name, tmp_path):
-    store = open_store(name, tmp_path)
+    store = open_store(f"{name}:{tmp_path}")
     append(store, note("a"))
     store.close()
     store.close()
@@ -316,7 +349,7 @@ def test_a_closed_store_refuses_to_write_and_to_read(name, tmp_path):
 
 
 def test_closing_writes_what_was_still_waiting(name, tmp_path):
-    store = open_store(name, tmp_path)
+    store = open_store(f"{name}:{tmp_path}")
     futures = [store.append(Batch("s", 1.0, (note(str(number)),))) for number in range(300)]
     store.close()
     assert [future.result(0) for future in futures] == list(range(1, 301))
@@ -324,10 +357,10 @@ def test_closing_writes_what_was_still_waiting(name, tmp_path):
 
 def test_a_durable_store_remembers_and_any_other_forgets(name, tmp_path):
     content = b"content " * 100
-    with closing(open_store(name, tmp_path)) as store:
+    with closing(open_store(f"{name}:{tmp_path}")) as store:
         append(store, note("a"), blobs={digest(content): content}, tenant="t", marks={b"m": Place("s", 1, 1)})
         durable = type(store).durable
-    with closing(open_store(name, tmp_path)) as store:
+    with closing(open_store(f"{name}:{tmp_path}")) as store:
         assert texts(store.events()) == (["a"] if durable else [])
         assert store.blob(digest(content)) == (content if durable else None)
         assert store.find("t", [b"m"]) == ({b"m": Place("s", 1, 1)} if durable else {})
@@ -369,7 +402,7 @@ _batches = st.builds(
 @given(batches=st.lists(_batches, max_size=12), wait=st.booleans())
 @examples(40, tolerated=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_of_batches_reads_back_the_same(name, tmp_path_factory, batches, wait):
-    with closing(open_store(name, tmp_path_factory.mktemp("log"))) as store:
+    with closing(open_store(f"{name}:{tmp_path_factory.mktemp('log')}")) as store:
         futures = []
         for batch in batches:
             futures.append(store.append(batch))

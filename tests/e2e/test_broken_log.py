@@ -86,7 +86,7 @@ def test_a_log_that_is_deleted_is_noticed_and_begun_anew(scripted, start_proxy, 
         assert "deleted" in told["log"]["last_failure"]
         assert str(tmp_path) not in told["log"]["last_failure"]
     assert "THE LOG IS GONE" in (tmp_path / "data.log").read_text()
-    store = open_store("sqlite", folder)
+    store = open_store(f"sqlite:{folder}")
     calls = [row.event for row in store.events() if isinstance(row.event, CallReceived)]
     assert store.check().problems == ()
     store.close()

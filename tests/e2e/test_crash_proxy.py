@@ -107,7 +107,7 @@ def test_nothing_that_reached_the_provider_is_missing_in_the_log(scripted, tmp_p
     process.terminate()
     process.wait(PATIENCE)
 
-    store = open_store("sqlite", tmp_path)
+    store = open_store(f"sqlite:{tmp_path}")
     try:
         assert check(store, repair=False).problems == ()
         logged = {call.body(store.blob) for call in sent(store.events())}

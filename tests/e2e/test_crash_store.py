@@ -1,6 +1,5 @@
 """Kills a writing process at random instants: what it was told is durable must be there, and the file sound."""
 
-import importlib
 import os
 import random
 import signal
@@ -12,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from pager.log.stores import names, open_store
+from pager.log.stores import Location, open_store, schemes
 
 KILLS = int(os.environ.get("CTXPAGER_KILLS", "20"))
 
@@ -26,7 +25,7 @@ WRITER = textwrap.dedent(
     from pager.log.store import Batch, Place
     from pager.log.stores import open_store
 
-    store = open_store(sys.argv[1], Path(sys.argv[2]))
+    store = open_store(f"{sys.argv[1]}:{sys.argv[2]}")
     life = sys.argv[3]
 
     def produce(who):
@@ -52,10 +51,10 @@ WRITER = textwrap.dedent(
 
 
 def outlives_its_process(name):
-    return importlib.import_module(f"pager.log.stores.{name}").Store.durable
+    return Location(f"{name}:").durable
 
 
-@pytest.fixture(params=filter(outlives_its_process, names()))
+@pytest.fixture(params=filter(outlives_its_process, schemes()))
 def durable(request):
     return request.param
 
@@ -80,7 +79,7 @@ def test_no_kill_loses_what_was_told_durable(durable, tmp_path):
         lines = killed(durable, tmp_path, life, dice)
         assert lines, "the writer was killed before it wrote anything: the test shows nothing"
         told += len(lines)
-        with closing(open_store(durable, tmp_path)) as store:
+        with closing(open_store(f"{durable}:{tmp_path}")) as store:
             stored = {one.seq: one.event for one in store.events()}
             for seq, count, name, digest in lines:
                 first = int(seq) - int(count) + 1

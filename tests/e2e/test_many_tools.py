@@ -283,7 +283,7 @@ def _read(block):
 
 
 def logged(folder, kind):
-    store = open_store("sqlite", folder)
+    store = open_store(f"sqlite:{folder}")
     try:
         return [row.event for row in store.events() if isinstance(row.event, kind)]
     finally:

@@ -47,7 +47,7 @@ def ask(root, payload, query="", **headers):
 
 
 def logged(folder, *kinds):
-    store = open_store("sqlite", folder)
+    store = open_store(f"sqlite:{folder}")
     try:
         return [row.event for row in store.events() if isinstance(row.event, kinds)], check(
             store, repair=False

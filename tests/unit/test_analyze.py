@@ -57,7 +57,7 @@ HOW = how()
 
 def own_log(folder, calls=6):
     """A log of our own with one session, closed."""
-    store = open_store("sqlite", folder)
+    store = open_store(f"sqlite:{folder}")
 
     async def play():
         chat, journal = load("chat"), Journal(store, load, 10)

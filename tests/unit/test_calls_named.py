@@ -6,7 +6,7 @@ from instrumentation.accounting.addresses import meant
 from pager.errors import ConfigError
 from pager.log.events import SessionOpened
 from pager.log.store import Batch
-from pager.log.stores.memory import Store
+from pager.log.stores.memory.store import Store
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 from pager.cli import main
 from pager.config.loading import Folder
+from pager.log.stores import open_store
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -82,7 +83,7 @@ def test_check_of_a_folder_that_is_not_there_makes_none(tmp_path, capsys):
 
 
 def test_check_of_an_empty_log_is_clean(tmp_path, capsys):
-    (tmp_path / "data").mkdir()
+    open_store(f"sqlite:{tmp_path / 'data'}").close()
     assert main.main(["check", "--data-dir", str(tmp_path / "data")]) == 0
     assert "0 events, 0 blobs, clean" in capsys.readouterr().out
 

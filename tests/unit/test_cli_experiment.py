@@ -24,7 +24,7 @@ def data(at_home, tmp_path):
 
 def log(tmp_path, sessions, days_ago=0.0):
     """Log sessions: the arm, the tokens of each call, and how many calls."""
-    store = open_store("sqlite", tmp_path / "data")
+    store = open_store(f"sqlite:{tmp_path / 'data'}")
     at = time.time() - 86_400 * days_ago
     for number, (arm, tokens, calls) in enumerate(sessions):
         events = [SessionOpened("local", "", "lineage", arm=arm)]

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("at_home")
 def session(tmp_path):
     """The id of a logged session in which a file was read; its page went at the third call."""
     (tmp_path / "data").mkdir()
-    store = open_store("sqlite", tmp_path / "data")
+    store = open_store(f"sqlite:{tmp_path / 'data'}")
     arguments = json.dumps({"path": "src/harbour.py"})
     called = [{"id": "c1", "type": "function", "function": {"name": "read", "arguments": arguments}}]
     content = "\n".join(f"line {at} of the file as it was read" for at in range(60))
@@ -128,5 +128,5 @@ def test_what_is_not_there_is_told_with_what_is(session, capsys, named, call, sa
 
 def test_a_log_that_is_not_there_is_not_made(capsys, tmp_path):
     status, _, err = explain(capsys, "s_", 1)
-    assert (status, "there is no folder data" in err) == (2, True)
+    assert (status, "there is no log in data" in err) == (2, True)
     assert not (tmp_path / "data").exists()

@@ -46,7 +46,7 @@ def messages(calls):
 
 def log(folder, calls, key="one", harness="claude-cli/2.1.0 (external, cli)", ago=7_200.0):
     folder.mkdir(exist_ok=True)
-    store = open_store("sqlite", folder)
+    store = open_store(f"sqlite:{folder}")
 
     async def play():
         journal, said, begun = Journal(store, load, 10), messages(calls), time.time() - ago
@@ -70,7 +70,7 @@ def learn(capsys, folder, *arguments):
 
 def learned(folder):
     """What the log holds of it: the events, and the content of the last."""
-    store = open_store("sqlite", folder)
+    store = open_store(f"sqlite:{folder}")
     try:
         events = [row.event for row in store.events(LOG)]
         return events, decode(store.blob(bytes.fromhex(events[-1].content))) if events else None
@@ -142,7 +142,7 @@ def offer(folder, key, tools, called):
         ToolsDecided(0, 1, 1, decision=sha256(content).hexdigest(), offered="", reason=""),
         ToolCalled(0, 1, 1, 0, called, "c1", sha256(b"{}").hexdigest(), ""),
     ]
-    store = open_store("sqlite", folder)
+    store = open_store(f"sqlite:{folder}")
     blobs = {sha256(content).digest(): content, sha256(b"{}").digest(): b"{}"}
     store.append(Batch(f"s_{key}", time.time() - 7_200, events, blobs)).result()
     store.close()
@@ -168,5 +168,5 @@ def test_which_tools_are_called_is_told_and_logged(tmp_path, capsys):
 def test_a_folder_that_is_not_there_is_told(tmp_path, capsys):
     status, _, err = learn(capsys, tmp_path / "nowhere")
     assert status == 2
-    assert "there is no folder" in err
+    assert "there is no log" in err
     assert "`ctxpager serve` makes it" in err

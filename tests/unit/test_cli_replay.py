@@ -38,7 +38,7 @@ def record(path, calls=8, name="one", model="claude-opus-4-5", tools=()):
 def log(folder, calls, key):
     """Log a session; its id."""
     folder.mkdir(exist_ok=True)
-    store = open_store("sqlite", folder)
+    store = open_store(f"sqlite:{folder}")
 
     async def play():
         journal, said = Journal(store, load, 10), messages(calls)
@@ -157,7 +157,7 @@ def test_a_beginning_that_several_sessions_have_is_told(tmp_path, capsys):
         (["broken.jsonl"], ["broken.jsonl: line 1 is no JSON object"]),
         (["empty"], ["empty: there are no recordings", ".jsonl.gz"]),
         (["nobody", "--data-dir", "data"], ["nobody: is neither a file or folder of recordings nor", "0 sessions"]),
-        (["nobody", "--data-dir", "nowhere"], ["there is no folder", "nowhere"]),
+        (["nobody", "--data-dir", "nowhere"], ["there is no log", "nowhere"]),
         (["short.jsonl.gz"], ["nothing to play: 1 sessions", "--min-calls"]),
         (["short.jsonl.gz", "--policy", "keep_al"], ["keep_al", "keep_all", "cost_aware"]),
         (["short.jsonl.gz", "--prices", "nonsense"], ["nonsense", "anthropic"]),
@@ -167,7 +167,7 @@ def test_a_beginning_that_several_sessions_have_is_told(tmp_path, capsys):
 def test_what_cant_be_played_is_told(tmp_path, capsys, arguments, said):
     (tmp_path / "broken.jsonl").write_text("hello")
     (tmp_path / "empty").mkdir()
-    (tmp_path / "data").mkdir()
+    open_store(f"sqlite:{tmp_path / 'data'}").close()
     record(tmp_path / "short.jsonl.gz", 2)
     status, out, err = replay(capsys, *arguments)
     assert (status, out) == (2, "")

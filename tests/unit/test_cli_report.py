@@ -33,7 +33,7 @@ def log(tmp_path):
     (tmp_path / "data").mkdir()
 
     def write(key="one", days_ago=0.0):
-        store = open_store("sqlite", tmp_path / "data")
+        store = open_store(f"sqlite:{tmp_path / 'data'}")
         now = time.time() - 60 - 86_400 * days_ago
         text = "\n".join(f"{SECRET} {at}" for at in range(60))
         function = {"name": "read", "arguments": '{"path": "src/secret.py"}'}
@@ -158,7 +158,7 @@ def test_a_wrong_session_and_a_log_without_any_are_told(log, tmp_path, capsys):
     log("two")
     assert run(tmp_path, "--format", "html") == 2
     assert "--format html shows one session" in capsys.readouterr().err
-    (tmp_path / "empty").mkdir()
+    open_store(f"sqlite:{tmp_path / 'empty'}").close()
     assert main.main(["report", "--data-dir", str(tmp_path / "empty")]) == 2
     assert "there is no answered call to report on" in capsys.readouterr().err
 

@@ -31,7 +31,7 @@ def log(tmp_path):
     (tmp_path / "data").mkdir()
 
     def write(key="one", days_ago=0.0, *, shorten=True):
-        store = open_store("sqlite", tmp_path / "data")
+        store = open_store(f"sqlite:{tmp_path / 'data'}")
         now = time.time() - 86_400 * days_ago
         names = ["bash", *(f"issue_{at}" for at in range(6))]
         tools = [

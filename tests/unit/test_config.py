@@ -156,7 +156,7 @@ def test_the_defaults_are_those_that_users_were_told(tmp_path):
     assert (settings.host, settings.port, settings.store, settings.policy) == (
         "127.0.0.1",
         8787,
-        "sqlite",
+        "sqlite:",
         "cost_aware",
     )
     assert settings.data_dir.name == "ctxpager"
@@ -602,3 +602,16 @@ def test_the_command_in_the_documentation_makes_it():
 def test_the_documentation_names_no_folder_of_this_machine():
     assert str(Path.home()) not in reference()
     assert str(Path.home()) not in example()
+
+
+@pytest.mark.parametrize(
+    ("store", "url"),
+    [
+        ("sqlite", "sqlite:/data"),  # as it was written before stores had URLs
+        ("sqlite:", "sqlite:/data"),
+        ("sqlite:/elsewhere", "sqlite:/elsewhere"),
+        ("memory", "memory:/data"),
+    ],
+)
+def test_a_store_without_an_address_is_kept_in_the_data_folder(store, url):
+    assert Settings(data_dir="/data", store=store).store_url == url

@@ -183,7 +183,7 @@ EVENTS = st.sampled_from(
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), EVENTS)), st.integers(0, 40))
 def test_new_events_alone_bring_the_index_to_where_all_of_them_would(log, cut):
-    store = open_store("memory", None)
+    store = open_store("memory:")
     step, whole = Index(MODELS), Index(MODELS)
     for at, (session, event) in enumerate(log):
         if at == cut:
@@ -196,7 +196,7 @@ def test_new_events_alone_bring_the_index_to_where_all_of_them_would(log, cut):
 
 
 def test_reading_a_long_log_is_told_as_it_goes(tmp_path):
-    store = open_store("memory", tmp_path)
+    store = open_store("memory:")
     for start in range(0, 5000, 1000):
         calls = [received(call) for call in range(start, start + 1000)]
         store.append(Batch("s_1", 1.0, [opened(), *calls])).result()
@@ -214,7 +214,7 @@ class Played:
     """A session of some calls in a store, each of which reads a file; results leave the prompt after some calls."""
 
     def __init__(self, folder, calls=12, kind="memory"):
-        self.store = open_store(kind, folder)
+        self.store = open_store(f"{kind}:{folder}")
         self.settings = Settings(store=kind, data_dir=folder, policy="fifo_age")
         options = {"age": 3, "size": 200}
         pager = Pager(Arms(Rule("fifo_age", load_policy("fifo_age", options))), MODELS, load, marks=False)
@@ -295,7 +295,7 @@ def test_the_list_says_nothing_where_nothing_is_new(answers):
 
 
 def test_the_list_comes_in_pages(tmp_path):
-    store = open_store("memory", tmp_path)
+    store = open_store("memory:")
     for at in range(120):
         store.append(Batch(f"s_{at:03}", float(at), [opened(f"key-{at % 2}"), received()])).result()
     answers = Answers(store, Settings())
@@ -308,7 +308,7 @@ def test_the_list_comes_in_pages(tmp_path):
 
 
 def test_a_log_that_is_still_being_read_says_how_far_it_is(tmp_path):
-    store = open_store("memory", tmp_path)
+    store = open_store("memory:")
     store.append(Batch("s_1", 1.0, [opened(), *(received(call) for call in range(2999))])).result()
     first = told(Answers(store, Settings(), at_once=0.0), "sessions")
     assert (first["seq"], first["newest"]) == (2000, 3000)
@@ -361,7 +361,7 @@ def test_a_story_is_told_anew_only_where_something_is_new(tmp_path):
 
 
 def test_only_so_many_stories_are_kept(tmp_path):
-    store = open_store("memory", tmp_path)
+    store = open_store("memory:")
     names = [f"s_{at}" for at in range(KEPT + 2)]
     for name in names:
         store.append(Batch(name, 1.0, [opened()])).result()
@@ -429,7 +429,7 @@ def test_what_is_not_there_is_said_so(answers):
 
 
 def test_a_log_that_can_not_be_read_is_told(tmp_path):
-    store = open_store("sqlite", tmp_path)
+    store = open_store(f"sqlite:{tmp_path}")
     store.close()
     status, error = refused(Answers(store, Settings()), "sessions")
     assert status == 503
@@ -634,7 +634,7 @@ class ReadCounted:
 
 
 def test_the_list_of_many_sessions_reads_every_event_once(tmp_path):
-    store = open_store("sqlite", tmp_path)
+    store = open_store(f"sqlite:{tmp_path}")
     usage = Tokens(input=1000, cached=800, output=50)
     for at in range(1_500):
         events = [opened(f"key-{at}"), BranchOpened(0, "root", "chat"), received(), answered(usage=usage)]

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from pathlib import Path
 
 from pager.log.stores import open_store
 from pager.pricing.catalog import family_of
@@ -23,7 +22,7 @@ class Counted:
     """Prompts counted as they are received."""
 
     def __init__(self):
-        self.journal = Journal(open_store("memory", Path()), dialects.load, 10)
+        self.journal = Journal(open_store("memory:"), dialects.load, 10)
         self.estimates = Estimates()
 
     def __call__(self, *messages, model="gpt-4o", headers=None, tools=TOOLS):

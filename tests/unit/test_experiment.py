@@ -28,7 +28,7 @@ from pager.log.events import (
     Tokens,
 )
 from pager.log.store import Batch
-from pager.log.stores.memory import Store
+from pager.log.stores.memory.store import Store
 from pager.pricing.rates import in_force
 
 MODELS = in_force("", {"own": {"input": 2.0, "output": 10.0, "cached": 0.2, "written": 2.5}})

@@ -23,7 +23,7 @@ from pager.log.events import (
     ToolsDecided,
 )
 from pager.log.store import Batch
-from pager.log.stores.memory import Store
+from pager.log.stores.memory.store import Store
 from pager.paging import planner
 from pager.paging.plan_call import Pager
 from pager.paging.planning_rules import PlanningRules

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-from pathlib import Path
 
 import pytest
 from waiting import PATIENCE
@@ -44,7 +43,7 @@ class Proxy:
     def __init__(self):
         rule = Rule("fifo_age", load_policy("fifo_age", {}))
         pager = Pager(Arms(rule), in_force("", {}), dialects.load, marks=False)
-        self.journal = Journal(open_store("memory", Path()), dialects.load, 10, pager)
+        self.journal = Journal(open_store("memory:"), dialects.load, 10, pager)
 
     async def receive(self, messages, session):
         return await self.journal.receive(incoming(messages, session))

@@ -29,7 +29,7 @@ NAMES = {name: name for name in agent_logs.FORMATS} | {"openai messages": "opena
 @pytest.fixture
 def log(tmp_path):
     """A log of our own with one session of two calls, closed."""
-    store = open_store("sqlite", tmp_path / "data")
+    store = open_store(f"sqlite:{tmp_path / 'data'}")
     asyncio.run(play(store))
     store.close()
     return tmp_path / "data" / "ctxpager.sqlite3"
@@ -286,7 +286,7 @@ def test_a_value_that_is_too_deep_to_be_written_again_ends_its_file(tmp_path):
 
 def test_our_own_log_is_read_as_those_who_play_it_read_it(log):
     (one,) = log_files.read(log, Problems())
-    store = open_store("sqlite", log.parent)
+    store = open_store(f"sqlite:{log.parent}")
     (known,) = from_log.load(store, from_log.names(store)[0], load)
     store.close()
     assert plain(one.recording) == plain(known)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import sqlite3
 from concurrent.futures import Future
-from pathlib import Path
 
 import pytest
 
@@ -75,7 +74,7 @@ class Proxy:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def proxy(request, tmp_path):
-    store = open_store(request.param, tmp_path)
+    store = open_store(f"{request.param}:{tmp_path}")
     yield Proxy(store)
     store.close()
 
@@ -199,7 +198,7 @@ def test_examples_that_two_conversations_begin_with_do_not_join_them(proxy):
 
 
 def test_a_session_that_cannot_be_read_stops_no_call_that_brings_an_id_of_it(tmp_path):
-    store = open_store("sqlite", tmp_path)
+    store = open_store(f"sqlite:{tmp_path}")
     proxy = Proxy(store)
     first = proxy.call(user("one " * 500), answer=issuing("call_0"))
     with sqlite3.connect(tmp_path / "ctxpager.sqlite3") as file:
@@ -225,7 +224,7 @@ class Counting:
 
 @pytest.mark.parametrize("headers", [{"x-session-id": "s"}, {}], ids=["named", "found by lineage"])
 def test_twenty_calls_at_once_on_a_cold_session_read_it_once(headers):
-    store = Counting(open_store("memory", Path()))
+    store = Counting(open_store("memory:"))
     proxy = Proxy(store)
     first = proxy.call(user("one"), headers=headers, answer=SAID)
     proxy.restart()
@@ -296,7 +295,7 @@ def test_an_answer_is_logged_with_its_tool_calls_and_their_idempotency_keys(prox
 
 
 def test_sessions_beyond_the_limit_are_dropped_and_read_again(tmp_path):
-    store = open_store("sqlite", tmp_path)
+    store = open_store(f"sqlite:{tmp_path}")
     proxy = Proxy(store, hot=2)
     firsts = [proxy.call(user(f"session {number}")) for number in range(5)]
     assert proxy.journal.hot_sessions == 2
@@ -324,7 +323,7 @@ class Breaking:
 
 
 def test_a_log_that_was_broken_for_a_while_is_sound_afterwards():
-    store = Breaking(open_store("memory", Path()))
+    store = Breaking(open_store("memory:"))
     proxy = Proxy(store)
     first = proxy.call(user("a"), answer=SAID)
     store.broken = True
@@ -389,7 +388,7 @@ async def until(true):
 @pytest.mark.parametrize("headers", [{"x-session-id": "s"}, {}], ids=["named", "found by lineage"])
 @pytest.mark.parametrize("second", ["the same again", "another branch", "the next call"])
 def test_a_call_placed_on_one_that_is_lost_is_placed_anew(headers, second):
-    inner = open_store("memory", Path())
+    inner = open_store("memory:")
     store = Slow(inner)
     journal = Journal(store, dialects.load, 10)
     messages = {
@@ -422,7 +421,7 @@ def test_a_call_placed_on_one_that_is_lost_is_placed_anew(headers, second):
 
 
 def test_an_answer_that_could_not_be_written_is_written_later():
-    store = Breaking(open_store("memory", Path()))
+    store = Breaking(open_store("memory:"))
     proxy = Proxy(store)
 
     async def play():
@@ -444,7 +443,7 @@ def test_an_answer_that_could_not_be_written_is_written_later():
 
 
 def test_a_decision_that_could_not_be_written_is_forgotten():
-    store = Breaking(open_store("memory", Path()))
+    store = Breaking(open_store("memory:"))
     journal = Journal(store, dialects.load, 10)
 
     async def send(*messages):
@@ -472,7 +471,7 @@ def test_a_decision_that_could_not_be_written_is_forgotten():
 
 @pytest.mark.parametrize("headers", [{"x-session-id": "s"}, {}], ids=["named", "found by lineage"])
 def test_calls_are_logged_anew_when_the_log_was_deleted(tmp_path, headers):
-    store = open_store("sqlite", tmp_path)
+    store = open_store(f"sqlite:{tmp_path}")
     proxy = Proxy(store)
     long = "a long story " * 100
     proxy.call(user(long), headers=headers, answer=SAID)
@@ -492,7 +491,7 @@ def test_calls_are_logged_anew_when_the_log_was_deleted(tmp_path, headers):
 
 
 def test_what_becomes_of_a_call_whose_log_was_deleted_is_not_written_to_another(tmp_path):
-    store = open_store("sqlite", tmp_path)
+    store = open_store(f"sqlite:{tmp_path}")
     journal = Journal(store, dialects.load, 10)
 
     async def send(text):
@@ -523,7 +522,7 @@ class Broken:
 
 
 def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when_its_session_is_read_again():
-    store, answer = open_store("memory", Path()), "a line that the tool has found\n" * 100
+    store, answer = open_store("memory:"), "a line that the tool has found\n" * 100
 
     def received(turns, policy):
         pager = Pager(Arms(Rule("policy", policy)), in_force("", {}), dialects.load, marks=False)
@@ -545,7 +544,7 @@ def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when
 
 def test_whoever_watches_calls_is_shown_no_credential_that_a_provider_repeats():
     key, seen = b"sk-proj-0123456789abcdef", []
-    journal = Journal(open_store("memory", Path()), dialects.load, 10, watch=lambda _, told: seen.extend(told))
+    journal = Journal(open_store("memory:"), dialects.load, 10, watch=lambda _, told: seen.extend(told))
     body = json.dumps({"model": "gpt-4o", "messages": [user("go")]}).encode()
     incoming = Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0, secrets=(key,))
     outcome = Outcome(401, b'{"error": "wrong key: %b"}' % key, 1.0, 2.0, 2.0)

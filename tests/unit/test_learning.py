@@ -3,7 +3,6 @@
 import asyncio
 import json
 from hashlib import sha256
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -102,7 +101,7 @@ class Log:
     """A log that a real journal has written."""
 
     def __init__(self, store=None):
-        self.store = store or open_store("memory", Path())
+        self.store = store or open_store("memory:")
 
     def played(self, *histories, key="one", harness="claude-cli/2.1.0 (external)", at=BEGUN, **more):
         """Log a session: one call for each history, ``apart`` seconds from each other, each with this ``usage``."""
@@ -131,7 +130,7 @@ class Log:
 
 @pytest.fixture(params=["memory", "sqlite"])
 def log(request, tmp_path):
-    store = open_store(request.param, tmp_path)
+    store = open_store(f"{request.param}:{tmp_path}")
     yield Log(store)
     store.close()
 
@@ -346,7 +345,7 @@ def test_the_family_of_a_client_is_its_name_without_a_version(harness, family):
 
 
 def test_the_same_log_teaches_the_same_wherever_it_is_kept(tmp_path):
-    stores = [open_store("memory", tmp_path), open_store("sqlite", tmp_path)]
+    stores = [open_store("memory:"), open_store(f"sqlite:{tmp_path}")]
     lessons = []
     for store in stores:
         log = Log(store).played(*growing(used("c1"), *idle(4)), key="one")

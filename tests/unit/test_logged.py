@@ -69,7 +69,7 @@ class Proxy:
     """A journal over a store, with a policy or none."""
 
     def __init__(self, folder, policy=None):
-        self.store = open_store("memory", folder)
+        self.store = open_store("memory:")
         pager = Pager(Arms(Rule("test", policy)), MODELS, load, marks=False) if policy else None
         self.journal = Journal(self.store, load, 10, pager)
         self.at = 0.0

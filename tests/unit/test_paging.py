@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 from hashlib import sha256
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -660,7 +659,7 @@ class Proxy:
     """Journals over a store that outlives them, each with a pager of its own."""
 
     def __init__(self):
-        self.store = open_store("memory", Path())
+        self.store = open_store("memory:")
         blobs = {bytes.fromhex(LEARNED.version): LEARNED.encode()}
         self.store.append(Batch(LOG, 0.0, [Learned(LEARNED.version, 1, 1)], blobs)).result()
         self.now = 0.0

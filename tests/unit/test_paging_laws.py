@@ -8,7 +8,6 @@ import asyncio
 import json
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
-from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
@@ -474,7 +473,7 @@ class Player:
     def __post_init__(self):
         self.dialect, self.wire = dialects.load(self.name), WIRES[self.name]
         self.harness = HARNESSES[self.name](self.habits)
-        self.store = open_store("memory", Path())
+        self.store = open_store("memory:")
         self.calls, self.now = 0, 1_000.0
         self.restart()
 

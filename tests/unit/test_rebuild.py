@@ -3,7 +3,6 @@
 import asyncio
 import json
 from hashlib import sha256
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -222,7 +221,7 @@ class Greedy:
 
 
 def test_a_session_that_is_read_again_goes_on_with_the_same_bytes():
-    store = open_store("memory", Path())
+    store = open_store("memory:")
     history, bodies = list(START), []
 
     def journal():
@@ -252,7 +251,7 @@ def test_a_session_that_is_read_again_goes_on_with_the_same_bytes():
 
 @pytest.mark.parametrize("read_again", [False, True])
 def test_a_client_that_compacts_its_history_keeps_the_added_tool_and_the_account(read_again):
-    store, messages = open_store("memory", Path()), dialects.load("messages")
+    store, messages = open_store("memory:"), dialects.load("messages")
     bodies, tables = [], []
 
     def journal():

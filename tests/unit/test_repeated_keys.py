@@ -93,7 +93,7 @@ def play(store, wire, twice):
 @pytest.mark.parametrize("twice", TWICE)
 @pytest.mark.parametrize("wire", WIRES)
 def test_paging_goes_on_and_the_session_can_be_replayed(wire, twice, tmp_path, capsys, at_home):
-    store = open_store("sqlite", tmp_path)
+    store = open_store(f"sqlite:{tmp_path}")
     entries = play(store, wire, twice)
     store.close()
     assert [entry.session.unpaged for entry in entries] == [""] * 7

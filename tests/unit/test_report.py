@@ -34,7 +34,7 @@ from pager.log.events import (
     SessionOpened,
 )
 from pager.log.store import Batch
-from pager.log.stores.memory import Store
+from pager.log.stores.memory.store import Store
 from pager.pricing.rates import in_force
 from pager.wire.dialects import load
 

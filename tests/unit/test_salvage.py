@@ -20,7 +20,7 @@ from pager.log.events import (
     SessionOpened,
 )
 from pager.log.store import Batch, Place
-from pager.log.stores import open_store, salvage
+from pager.log.stores import Location, open_store
 from pager.log.stores.sqlite.file import PAGE
 from pager.log.stores.sqlite.store import Store
 from pager.proxy.log_writer import Incoming, Journal
@@ -78,10 +78,10 @@ def contents(folder):
 def repaired(folder):
     """What ``check --repair`` does: mend, or rebuild what can't even be opened."""
     try:
-        store = open_store("sqlite", folder)
+        store = open_store(f"sqlite:{folder}")
     except StoreCorrupt:
-        lines = salvage("sqlite", folder)
-        store = open_store("sqlite", folder)
+        lines = Location(f"sqlite:{folder}").salvage()
+        store = open_store(f"sqlite:{folder}")
     else:
         lines = []
     with closing(store):
@@ -141,12 +141,12 @@ def test_the_damaged_file_is_kept(sound, tmp_path):
     shutil.copytree(sound[0], folder)
     overwrite(folder / FILE, 0, bytes(PAGE))
     damaged = (folder / FILE).read_bytes()
-    lines = salvage("sqlite", folder)
+    lines = Location(f"sqlite:{folder}").salvage()
     assert lines[-1] == f"the damaged file is kept as {FILE}.damaged-1"
     assert (folder / f"{FILE}.damaged-1").read_bytes() == damaged
     assert sorted(file.name for file in folder.iterdir()) == [FILE, f"{FILE}.damaged-1"]
     assert (folder / FILE).stat().st_mode & 0o777 == 0o600
-    salvage("sqlite", folder)
+    Location(f"sqlite:{folder}").salvage()
     assert (folder / f"{FILE}.damaged-2").exists()
     assert contents(folder) == sound[1]
 
@@ -158,7 +158,7 @@ def test_what_is_only_in_the_write_ahead_log_is_read_too(tmp_path):
         store.append(Batch("late", 1.0, [SessionOpened("local", "late", "x")])).result(PATIENCE)
         shutil.copytree(live, folder)  # as a crash leaves it
     overwrite(folder / FILE, 0, bytes(PAGE))
-    salvage("sqlite", folder)
+    Location(f"sqlite:{folder}").salvage()
     with closing(Store.open(folder)) as store:
         assert [row.event.key for row in store.events("late")] == ["late"]
         assert store.check().problems == ()
@@ -167,7 +167,7 @@ def test_what_is_only_in_the_write_ahead_log_is_read_too(tmp_path):
 def test_a_file_that_is_no_log_is_left_alone(tmp_path):
     (tmp_path / FILE).write_bytes(b"this is no log " * 1_000)
     with pytest.raises(StoreCorrupt, match="nothing in it"):
-        salvage("sqlite", tmp_path)
+        Location(f"sqlite:{tmp_path}").salvage()
     assert [file.name for file in tmp_path.iterdir()] == [FILE]
     assert (tmp_path / FILE).read_bytes() == b"this is no log " * 1_000
 
@@ -181,7 +181,7 @@ def test_rows_that_were_set_aside_before_stay_so(sound, tmp_path):
     with closing(Store.open(folder)) as store:
         assert len(store.check(repair=True).repaired) == 2
     overwrite(folder / FILE, 0, bytes(PAGE))
-    assert any(line.startswith("lost: event 5 of session s_1") for line in salvage("sqlite", folder))
+    assert any(line.startswith("lost: event 5 of session s_1") for line in Location(f"sqlite:{folder}").salvage())
     with closing(sqlite3.connect(folder / FILE)) as connection:
         assert connection.execute("SELECT seq FROM lost_events").fetchall() == [(5,)]
         assert connection.execute("SELECT count(*) FROM lost_blobs").fetchone() == (1,)
@@ -214,7 +214,7 @@ def test_sessions_are_found_again_though_what_leads_to_them_was_lost(tmp_path, t
         entry = await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
         return entry.session.id, entry.placement.call
 
-    with closing(open_store("sqlite", tmp_path)) as store:
+    with closing(open_store(f"sqlite:{tmp_path}")) as store:
         asyncio.run(call(store, "one"))
         first = asyncio.run(call(store, "one", "two"))
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
@@ -223,7 +223,7 @@ def test_sessions_are_found_again_though_what_leads_to_them_was_lost(tmp_path, t
     lines, problems = repaired(tmp_path)
     assert problems == ()
     assert any(line.startswith("made ") for line in lines) is (table == "marks")
-    with closing(open_store("sqlite", tmp_path)) as store:
+    with closing(open_store(f"sqlite:{tmp_path}")) as store:
         assert asyncio.run(call(store, "one", "two", "three")) == (first[0], 3)
 
 

@@ -54,7 +54,7 @@ from pager.log.events import Learned
 from pager.paging.priors import LOG, decode
 from pager.log.store import Batch
 from pager.log.stores import open_store
-store, content = open_store("sqlite", Path(sys.argv[1])), sys.argv[2].encode()
+store, content = open_store(f"sqlite:{Path(sys.argv[1])}"), sys.argv[2].encode()
 version = decode(content).version
 store.append(Batch(LOG, float(sys.argv[3]), [Learned(version, 1, 1)], {bytes.fromhex(version): content})).result()
 store.close()
@@ -63,7 +63,7 @@ store.close()
 
 @pytest.fixture
 def store(tmp_path):
-    store = open_store("sqlite", tmp_path)
+    store = open_store(f"sqlite:{tmp_path}")
     yield store
     store.close()
 
@@ -174,7 +174,7 @@ def test_it_is_worked_out_daily_unless_that_is_off_or_makes_no_sense(set_to, may
 def test_the_command_is_that_of_this_log(tmp_path):
     told = command(Settings(data_dir=tmp_path, store="sqlite"))
     assert told[0] == sys.executable
-    assert told[-5:] == ["learn", "--data-dir", str(tmp_path), "--store", "sqlite"]
+    assert told[-3:] == ["learn", "--store", f"sqlite:{tmp_path}"]
 
 
 def test_what_another_process_works_out_holds_for_new_sessions(store, pager, tmp_path):

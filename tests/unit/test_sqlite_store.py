@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 from contextlib import closing
 from hashlib import sha256
 
@@ -16,7 +17,7 @@ import pytest
 from waiting import PATIENCE
 
 from pager.errors import StoreCorrupt, StoreError
-from pager.log.events import AnswerFinished, Bypassed
+from pager.log.events import AnswerFinished, Bypassed, SessionOpened
 from pager.log.store import Batch, Check, Place
 from pager.log.stores.sqlite.file import PAGE, open_reader
 from pager.log.stores.sqlite.store import Store
@@ -481,3 +482,51 @@ def test_the_folder_itself_may_be_a_link_of_the_users(tmp_path):
     with closing(Store.open(tmp_path / "data")) as store:
         assert len(list(store.events())) == 20
     assert (tmp_path / "elsewhere" / FILE).exists()
+
+
+def test_whoever_only_reads_neither_waits_for_a_writer_nor_starts_one(tmp_path):
+    fill(tmp_path)
+    other = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    threads = threading.active_count()
+    with closing(Store.open(tmp_path, read_only=True)) as store:
+        assert threading.active_count() == threads
+        assert (len(list(store.events())), store.present()) == (20, True)
+    os.close(other)
+
+
+def test_whoever_only_reads_leaves_the_write_ahead_log_to_its_writer(tmp_path):
+    with closing(Store.open(tmp_path)) as writer:
+        writer.append(Batch("s", 1.0, (note("kept"),))).result(PATIENCE)
+        before = (tmp_path / f"{FILE}-wal").read_bytes()
+        with closing(Store.open(tmp_path, read_only=True)) as reader:
+            assert len(list(reader.events())) == 1
+        assert (tmp_path / f"{FILE}-wal").read_bytes() == before
+
+
+def test_a_file_that_is_read_only_must_be_a_log_of_ours(tmp_path):
+    execute(tmp_path, ("CREATE TABLE bookmarks (url TEXT)",))
+    with pytest.raises(StoreError, match="another program"):
+        Store.open(tmp_path, read_only=True)
+    (tmp_path / FILE).write_bytes(b"")
+    with pytest.raises(StoreError, match="nothing was ever logged"):
+        Store.open(tmp_path, read_only=True)
+
+
+def test_sessions_are_listed_without_reading_their_events(tmp_path):
+    with closing(Store.open(tmp_path)) as store:
+        for session in ("one", "two"):
+            store.append(Batch(session, 1.0, (SessionOpened("t", session, "lineage"),))).result(PATIENCE)
+            filler = [note("filler " * 40) for _ in range(500)]
+            store.append(Batch(session, 1.0, filler)).result(PATIENCE)
+    content = (tmp_path / FILE).read_bytes()
+    pages = [content[at : at + PAGE] for at in range(0, len(content), PAGE)]
+    filled = [number for number, page in enumerate(pages) if page.count(b"filler") > 100 and b"Opened" not in page]
+    with (tmp_path / FILE).open("r+b") as file:
+        for page in filled[2:-2]:
+            file.seek(page * PAGE)
+            file.write(b"\xff" * PAGE)
+    with closing(Store.open(tmp_path, read_only=True)) as store:
+        assert [row.session for row in store.sessions()] == ["two", "one"]
+        with pytest.raises(StoreCorrupt):
+            store.recent("SessionOpened", 9)

@@ -59,7 +59,7 @@ def played(tmp_path_factory):
 @pytest.fixture(scope="module")
 def logged(played):
     """The events of each session of the log, by what the client calls it."""
-    store = open_store("sqlite", played[1])
+    store = open_store(f"sqlite:{played[1]}")
     try:
         names, events = {}, {}
         for stored in store.events():
@@ -122,7 +122,7 @@ async def straight():
 
 
 def test_what_a_report_takes_the_paged_session_to_cost_without_paging_is_near_what_the_same_calls_cost(played, logged):
-    store = open_store("sqlite", played[1])
+    store = open_store(f"sqlite:{played[1]}")
     try:
         found = gather(store, Wanted(demo.WITH), in_force("", {}), load)
     finally:

@@ -104,7 +104,7 @@ def test_beyond_this_machine_the_same_account_header_is_not_the_same_tenant(scri
     with start_proxy("--host", "0.0.0.0", "--allow-open-bind") as proxy:
         for key in ("sk-victim", "sk-thief", "sk-victim"):
             chat(proxy.root, key, **shared)
-    store = open_store("sqlite", tmp_path / "data")
+    store = open_store(f"sqlite:{tmp_path / 'data'}")
     tenants = [row.event.tenant for row in store.events() if isinstance(row.event, SessionOpened)]
     store.close()
     assert len(tenants) == len(set(tenants)) == 2

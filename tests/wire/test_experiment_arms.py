@@ -15,7 +15,7 @@ DONE = Say("All parts are fine. ☔")
 
 def opened(data_dir):
     """The sessions of a log that nobody writes any more, by the client's key: the id, the arm, and its repacks."""
-    store = open_store("sqlite", data_dir)
+    store = open_store(f"sqlite:{data_dir}")
     try:
         rows = list(store.events())
     finally:

@@ -51,7 +51,7 @@ def test_clients_show_the_proxys_key_and_the_provider_sees_only_its_own(scripted
         "Bearer sk-provider",
         "sk-provider",
     ]
-    store = open_store("sqlite", tmp_path / "data")
+    store = open_store(f"sqlite:{tmp_path / 'data'}")
     opened = [row.event.tenant for row in store.events() if isinstance(row.event, SessionOpened)]
     store.close()
     assert opened == ["red", "blue", "red"]
@@ -61,7 +61,7 @@ def test_no_credential_is_ever_in_the_log(scripted, start_proxy, tmp_path):
     scripted.play(Script([Say("fine")], repeat=True))
     with start_proxy() as proxy:
         assert ask(proxy.root, "sk-very-secret") == 200
-    store = open_store("sqlite", tmp_path / "data")
+    store = open_store(f"sqlite:{tmp_path / 'data'}")
     store.close()
     files = b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
     assert b"very-secret" not in files
@@ -78,7 +78,7 @@ def test_a_credential_that_the_provider_repeats_is_not_in_the_log(scripted, star
             ask(proxy.root, keys[0], f"{path}?key={keys[1]}")
         assert refused.value.read() == error
         refused.value.close()
-    store = open_store("sqlite", tmp_path / "data")
+    store = open_store(f"sqlite:{tmp_path / 'data'}")
     (failed,) = [row.event for row in store.events() if isinstance(row.event, AttemptFailed)]
     kept = store.blob(bytes.fromhex(failed.body))
     assert (failed.redacted, failed.size, len(kept)) == (sum(map(len, keys)), len(error), len(error))

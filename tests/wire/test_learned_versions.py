@@ -35,7 +35,7 @@ CALLS = 5
 def teach(data_dir, known):
     """Let this be what was last learned in a log that nobody has open."""
     data_dir.mkdir(exist_ok=True)
-    store = open_store("sqlite", data_dir)
+    store = open_store(f"sqlite:{data_dir}")
     blobs = {bytes.fromhex(known.version): known.encode()}
     store.append(Batch(LOG, 1_000.0, [Learned(known.version, 30, 1)], blobs)).result()
     store.close()
@@ -125,7 +125,7 @@ def test_a_session_keeps_its_version_whatever_is_learned_before_a_restart(starte
 
 def test_what_was_learned_and_cant_be_read_leaves_the_proxy_serving(started, tmp_path):
     (tmp_path / "a").mkdir()
-    store = open_store("sqlite", tmp_path / "a")
+    store = open_store(f"sqlite:{tmp_path / 'a'}")
     store.append(Batch(LOG, 1_000.0, [Learned("00" * 32, 30, 1)])).result()
     store.close()
     assert played(started, "a")[:2] == played(started, "fresh")[:2]

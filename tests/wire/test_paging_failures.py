@@ -6,7 +6,6 @@ import json
 import re
 import threading
 import time
-from pathlib import Path
 
 import anthropic
 import httpx2
@@ -457,7 +456,7 @@ async def _beaten(scripted, dialect, calls):
     """What the client of the last of these calls gets where a heart beats every hundredth of a second."""
     rule = Rule("fifo_age", load_policy("fifo_age", {"age": 2}))
     pager = Pager(Arms(rule), in_force("", {}), dialects.load, marks=False)
-    journal = Journal(open_store("memory", Path()), dialects.load, 10, pager)
+    journal = Journal(open_store("memory:"), dialects.load, 10, pager)
     upstream = Upstream(UpstreamSettings(url=scripted.url), {})
     scope = {"method": "POST", "raw_path": f"/v1{dialect.path}".encode(), "query_string": b"", "headers": []}
     got = []

@@ -71,7 +71,7 @@ def test_the_prompt_of_every_call_is_counted_paged_or_not(start_proxy, scripted)
     scripted.play(Script([*answers, Say("done")]))
     with start_proxy("--policy", "fifo_age", "--paging-policy-options", "{ age = 2 }") as proxy:
         assert chat(proxy.url, lines=1_100) == "done"
-    with closing(open_store("sqlite", proxy.data_dir)) as store:
+    with closing(open_store(f"sqlite:{proxy.data_dir}")) as store:
         log = [row.event for row in store.events()]
     counted = {event.call for event in log if isinstance(event, PromptCounted) and event.estimate}
     at_once = {event.call for event in log if isinstance(event, AnswerFinished) and event.estimate}
@@ -84,7 +84,7 @@ def test_every_request_that_went_upstream_is_rebuilt_from_the_log_byte_for_byte(
     scripted.play(script())
     with start_proxy("--policy", "fifo_age", "--paging-policy-options", "{ age = 2 }") as proxy:
         assert play(proxy.url) == "done"
-    store = open_store("sqlite", proxy.data_dir)
+    store = open_store(f"sqlite:{proxy.data_dir}")
     try:
         log = list(store.events())
         answered = [row.event for row in log if isinstance(row.event, AnswerFinished)]

@@ -112,7 +112,7 @@ def ids_in(bodies, name):
 
 
 async def labels(path, restart):
-    store = open_store("memory", Path())
+    store = open_store("memory:")
     journal = Journal(store, dialects.load, 100)
     rows = list(requests(path))
     letters, told, seen = {}, [], set()

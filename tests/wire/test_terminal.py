@@ -49,7 +49,7 @@ def log(scripted, start_proxy, tmp_path, soon):
         with pytest.raises(urllib.error.HTTPError, match="403") as refused:
             urllib.request.urlopen(led, timeout=PATIENCE)
         refused.value.close()
-    store = open_store("sqlite", tmp_path / "data")
+    store = open_store(f"sqlite:{tmp_path / 'data'}")
     opened = [row for row in store.events() if isinstance(row.event, SessionOpened)]
     store.close()
     return tmp_path / "data", opened[0].session

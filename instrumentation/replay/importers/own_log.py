@@ -1,4 +1,4 @@
-"""Reads our own log: the SQLite file that the proxy writes."""
+"""Reads our own log, where a store keeps it in a file."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -6,16 +6,13 @@ from pathlib import Path
 
 from instrumentation.accounting.ledger import sums
 from instrumentation.replay import from_log
-from instrumentation.replay.importers._lines import Problems
+from instrumentation.replay.importers._lines import Problems, head
 from instrumentation.replay.recording import Recording
 from pager.errors import StoreError
-from pager.log.stores.sqlite.store import Store
+from pager.log.store import Store
+from pager.log.stores import open_store, url_of_file
 from pager.pricing.rates import Models
 from pager.wire.dialects import load as load_dialect
-
-MAGIC = b"SQLite format 3\x00"
-OURS = b"ctxp"
-_OWNER = slice(68, 72)  # where SQLite keeps whose file it is, which of a new file is still in its write-ahead log
 
 
 @cache
@@ -28,15 +25,14 @@ class Importer:
     """All sessions of a log."""
 
     def detect(self, head: Sequence[bytes]) -> bool:
-        """The file is a database, and not another program's."""
-        begin = b"".join(head)
-        return begin.startswith(MAGIC) and begin[_OWNER] in (OURS, bytes(4))
+        """The file is of a store of ours."""
+        return bool(url_of_file(Path(), b"".join(head)))
 
     def read(self, path: Path, problems: Problems) -> Iterator[Recording]:
         """Every session, one or more recordings each."""
         problems.size += path.stat().st_size
         try:
-            store = Store(path)
+            store = open_store(url_of_file(path, b"".join(head(path))), read_only=True)
         except StoreError as error:
             problems.file(path, str(error))
             return

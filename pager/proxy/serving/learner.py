@@ -17,6 +17,7 @@ from typing import NamedTuple
 from pager.config.settings import Settings
 from pager.errors import StoreError
 from pager.log.store import Store
+from pager.log.stores import Location
 from pager.paging.plan_call import Pager
 from pager.paging.priors import (
     LOG,
@@ -44,13 +45,13 @@ DAILY = Pace()
 
 def command(settings: Settings) -> list[str]:
     """What works it out anew."""
-    where = ["--data-dir", str(settings.data_dir), "--store", settings.store]
+    where = ["--store", settings.store_url]
     return [sys.executable, "-P", "-m", "pager.cli", "learn", *where]  # -P: never what the working folder calls pager
 
 
 def may_learn(settings: Settings) -> bool:
     """Whether it is worked out daily: not by times that clients made up, nor from a log that only we can read."""
-    return settings.learn == "daily" and not settings.trust_clock_header and settings.store != "memory"
+    return settings.learn == "daily" and not settings.trust_clock_header and Location(settings.store_url).durable
 
 
 def recall(pager: Pager, store: Store) -> Version | None:

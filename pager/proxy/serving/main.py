@@ -16,7 +16,7 @@ from pager.config.settings import Settings
 from pager.errors import PolicyError, StoreError
 from pager.log.events import Event
 from pager.log.store import Store
-from pager.log.stores import open_store
+from pager.log.stores import Location, open_store
 from pager.paging.plan_call import Pager
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import UNCHANGED, Arms, Rule
@@ -179,9 +179,10 @@ def run(
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE,
     )
-    presence = Presence(settings.data_dir)
+    folder = Location(settings.store_url).folder or settings.data_dir
+    presence = Presence(folder)
     if presence.other:
-        log.warning("the log in %s is also written by %s", settings.data_dir, presence.other)
+        log.warning("the log in %s is also written by %s", folder, presence.other)
     server = _Server(config, settings, presence, spoken, shows=dashboard is not None)
     with suppress(KeyboardInterrupt):
         server.run()
@@ -275,7 +276,7 @@ def _greeting(settings: Settings, base: str, *, shows: bool) -> str:
             *([f"  dashboard          {base}/"] if shows else []),
             f"  health, metrics    {base}/healthz, {base}/metrics",
             f"  policy             {settings.policy}",
-            f"  log                {settings.data_dir}{'' if settings.store == 'sqlite' else f' ({settings.store})'}",
+            f"  log                {Location(settings.store_url).folder or settings.store}",
             *(f"  {'upstream' if at == 0 else '':<18} {line}" for at, line in enumerate(providers)),
         ]
     )
@@ -290,7 +291,7 @@ def _by_value(places: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
 def _open(settings: Settings) -> Store | None:
     """The log; where it can't be opened the proxy serves without one, loudly."""
     try:
-        return open_store(settings.store, settings.data_dir)
+        return open_store(settings.store_url)
     except StoreError as error:
         log.error("SERVING WITHOUT A LOG: %s", error)  # noqa: TRY400 - the reason is in the message
         return None

@@ -80,7 +80,7 @@ async def run(folder: Path, console: Console, weigh: Weigh, *, stay: bool = Fals
     console.print(f"An agent works on a code base: {calls} calls, two coffee breaks. The agent, the", highlight=False)
     console.print("proxy and a scripted model with a provider's prompt cache run on this machine.\n")
     async with ScriptedModel(SCRIPT, clock=clock, lifetime=HALF_AN_HOUR) as model, _proxy(model.url, folder) as root:
-        store = open_store("sqlite", folder)
+        store = open_store(f"sqlite:{folder}")
         try:
             console.print("First every call as it is, to see what that costs ...")
             await _play(root, clock, {"x-session-id": WITHOUT, "x-pager-bypass": "1"})

@@ -12,13 +12,14 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
 from pager.errors import StoreCorrupt, StoreError
 
-FILE_NAME = "ctxpager.sqlite3"
+SUFFIX = ".sqlite3"
+FILE_NAME = f"ctxpager{SUFFIX}"
 FILE_VERSION = 1
 APPLICATION_ID = 0x63747870  # "ctxp": tells our files from other programs' databases
 PATIENCE = 2.0  # seconds to wait for another process; a call waits with us, so it may not be long
@@ -52,6 +53,8 @@ _WRITER_SETTINGS = (
     "PRAGMA journal_size_limit = 67108864",
     "PRAGMA cache_size = -16384",
 )
+_MAGIC = b"SQLite format 3\0"
+_OWNER = slice(68, 72)  # where SQLite keeps whose file it is; of a new file that is still in its write-ahead log
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
@@ -96,6 +99,19 @@ def identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def is_log(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is a database of ours, or a new one that does not say yet."""
+    return head.startswith(_MAGIC) and head[_OWNER] in (APPLICATION_ID.to_bytes(4), bytes(4))
+
+
+def expect_log(path: Path) -> None:
+    """Raise StoreError unless there is a log in this file that can be read."""
+    with closing(open_reader(path)) as connection, telling(path, "opened"):
+        if _expect_ours(connection, path) == 0:
+            raise StoreError(f"{path} is empty: nothing was ever logged there")
+        _expect_whole(connection)
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
@@ -234,7 +250,11 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         with transaction(connection):
             for statement in _SCHEMA:
                 connection.execute(statement)
-    # A file cut short or overwritten shows here rather than at the first call.
+    _expect_whole(connection)
+
+
+def _expect_whole(connection: sqlite3.Connection) -> None:
+    """Look at both ends of the file: one that was cut short or overwritten shows here rather than at the first call."""
     connection.execute("SELECT max(seq), max(data) FROM (SELECT seq, data FROM events ORDER BY seq DESC LIMIT 1)")
     connection.execute("SELECT max(id), max(data) FROM (SELECT id, data FROM blobs ORDER BY id DESC LIMIT 1)")
 

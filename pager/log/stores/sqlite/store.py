@@ -1,7 +1,8 @@
 """Keeps the log in one SQLite file: the embedded default.
 
-Writing is the business of one thread (``_sqlite_writer``). Readers have connections of their own and read in short
-steps, so that a long walk through the log never keeps the write-ahead log from being moved into the file.
+Writing is the business of one thread (``writer``), which a log that is open to be read only does not have. Readers have
+connections of their own and read in short steps, so that a long walk through the log never keeps the write-ahead log
+from being moved into the file.
 """
 
 import sqlite3
@@ -22,7 +23,7 @@ from pager.log.store import (
     Stored,
 )
 from pager.log.stores.sqlite.check import check_file
-from pager.log.stores.sqlite.file import FILE_NAME, open_reader, telling
+from pager.log.stores.sqlite.file import FILE_NAME, SUFFIX, expect_log, identity, is_log, open_reader, telling
 from pager.log.stores.sqlite.salvage import salvage
 from pager.log.stores.sqlite.writer import Writer
 
@@ -35,6 +36,12 @@ _ALL = f"{_COLUMNS} WHERE seq > ? ORDER BY seq LIMIT ?"
 _OF_SESSION = f"{_COLUMNS} WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
 # Without an index, which every append would have to write: the kinds that are asked for are in every call.
 _RECENT = f"{_COLUMNS} WHERE kind = ? ORDER BY seq DESC LIMIT ?"
+# Steps in the index on sessions, a few for each session, however many events there are.
+_NAMES = """WITH RECURSIVE names (session) AS (
+    SELECT min(session) FROM events UNION ALL
+    SELECT (SELECT min(session) FROM events WHERE session > names.session) FROM names WHERE session IS NOT NULL)"""
+_OPENED = "SELECT seq FROM events WHERE session = names.session AND kind = 'SessionOpened' ORDER BY seq LIMIT 1"
+_SESSIONS = f"{_NAMES} {_COLUMNS} WHERE seq IN (SELECT ({_OPENED}) FROM names) ORDER BY seq DESC"  # noqa: S608 - constants
 _BLOB = "SELECT size, codec, data FROM blobs WHERE digest = ?"
 _HEAD = "SELECT head FROM sessions WHERE session = ?"
 _MARKS = "SELECT mark, session, branch, call FROM marks WHERE tenant = ? AND mark IN"
@@ -45,18 +52,40 @@ class Store:
 
     durable: ClassVar[bool] = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
+        if read_only:
+            expect_log(path)
         self._readers = _Readers(path)
-        self._writer = Writer(path, self._readers.renew)
+        self._writer = None if read_only else Writer(path, self._readers.renew)
+        self._file = identity(path)
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
-        """Open the folder's log, making both if need be; raises StoreError if it can't be used."""
-        return cls(folder / FILE_NAME)
+    def open(cls, address: str, *, read_only: bool = False) -> Self:
+        """Open the log in a folder, or in a file of another name; without a file only if it may be made."""
+        return cls(_path(address), read_only=read_only)
+
+    @classmethod
+    def exists(cls, address: str) -> bool:
+        """Whether there is a log."""
+        return _path(address).exists()
+
+    @classmethod
+    def folder(cls, address: str) -> Path | None:
+        """The folder that holds the log."""
+        return _path(address).parent
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        """Whether a file that begins with these bytes is a database, and not another program's."""
+        return is_log(head)
 
     def append(self, batch: Batch) -> Future[int]:
         """Append a batch; the future gives its last sequence number once it is on the disk, or raises StoreError."""
+        if self._writer is None:
+            refused: Future[int] = Future()
+            refused.set_exception(StoreError(f"{self._path} is open to be read only"))
+            return refused
         return self._writer.append(batch)
 
     def events(self, session: str | None = None, after: int = 0) -> Iterator[Stored]:
@@ -64,6 +93,10 @@ class Store:
         while rows := self._page(session, after):
             yield from map(_stored, rows)
             after = rows[-1][0]
+
+    def sessions(self) -> list[Stored]:
+        """How each session began, the newest first."""
+        return [_stored(row) for row in self._rows(_SESSIONS, ())]
 
     def recent(self, kind: str, limit: int) -> list[Stored]:
         """The newest events of one kind, newest first."""
@@ -90,11 +123,11 @@ class Store:
 
     def present(self) -> bool:
         """Whether the file is still the one that is written to."""
-        return self._writer.present()
+        return self._writer.present() if self._writer is not None else identity(self._path) == self._file
 
     def check(self, *, repair: bool = False) -> Check:
         """Verify the file, every digest and every reference; with ``repair`` mend what can be mended."""
-        if not repair:
+        if not repair or self._writer is None:
             return check_file(self._path, repair=False)
         self._writer.close()  # the file may be replaced: nothing may be open that would write to the old one
         self._readers.renew()
@@ -104,14 +137,15 @@ class Store:
         return found
 
     @classmethod
-    def salvage(cls, folder: Path) -> list[str]:
+    def salvage(cls, address: str) -> list[str]:
         """Rebuild a log that can't be opened from what can be read of it; what was done and what is lost."""
-        return salvage(folder / FILE_NAME)
+        return salvage(_path(address))
 
     def close(self) -> None:
         """Finish what was appended, then release the file."""
         self._readers.close()  # first, as a reader would keep the write-ahead log from being emptied
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def _page(self, session: str | None, after: int) -> list[tuple[Any, ...]]:
         if session is None:
@@ -174,6 +208,12 @@ class _Readers:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+def _path(address: str) -> Path:
+    """The file of a log: the one that is named, else the one in the folder that is named."""
+    path = Path(address).expanduser()
+    return path if path.suffix == SUFFIX or path.is_file() else path / FILE_NAME
 
 
 def _stored(row: tuple[Any, ...]) -> Stored:

@@ -11,7 +11,7 @@ import msgspec
 
 from pager.errors import StoreConflict, StoreCorrupt, StoreError
 from pager.log.blob_references import digest_of, references
-from pager.log.events import decode, encode
+from pager.log.events import SessionOpened, decode, encode
 from pager.log.store import (
     Batch,
     Check,
@@ -45,14 +45,29 @@ class Store:
         self._open = True
 
     @classmethod
-    def open(cls, folder: Path) -> Self:  # noqa: ARG003 - every store is opened in a folder
-        """An empty log; nothing is written to the folder."""
+    def open(cls, address: str, *, read_only: bool = False) -> Self:  # noqa: ARG003 - there is one way to open it
+        """An empty log."""
         return cls()
 
     @classmethod
-    def salvage(cls, folder: Path) -> list[str]:  # noqa: ARG003 - every store is salvaged in a folder
+    def exists(cls, address: str) -> bool:  # noqa: ARG003
+        """Yes: an empty one."""
+        return True
+
+    @classmethod
+    def folder(cls, address: str) -> Path | None:  # noqa: ARG003
+        """None."""
+        return None
+
+    @classmethod
+    def salvage(cls, address: str) -> list[str]:  # noqa: ARG003
         """Nothing: there is no file that could be damaged."""
         return []
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:  # noqa: ARG003
+        """No: it is never in a file."""
+        return False
 
     def append(self, batch: Batch) -> Future[int]:
         """Append a batch; the future is done when this returns."""
@@ -77,6 +92,13 @@ class Store:
             start += 1
             if session is None or row.session == session:
                 yield _stored(start, row)
+
+    def sessions(self) -> list[Stored]:
+        """How each session began, the newest first."""
+        self._expect_open()
+        rows = [(seq, row) for seq, row in enumerate(self._rows, 1) if row.kind == SessionOpened.__name__]
+        first = {row.session: _stored(seq, row) for seq, row in reversed(rows)}
+        return sorted(first.values(), key=lambda row: -row.seq)
 
     def recent(self, kind: str, limit: int) -> list[Stored]:
         """The newest events of one kind, newest first."""
