@@ -128,7 +128,6 @@ class Pager:
         self._windows: dict[str, int] = {}
         self._experiences = {"": SHIPPED}
         self.learned = ""
-        self.bypassed = 0
         self.tables = Tables(load_dialect, lambda _: None)
 
     def settle(self, session: Session) -> None:
@@ -157,7 +156,6 @@ class Pager:
             table.apply(lost)
             paged.events.append(lost)
         if call.bypass:
-            self.bypassed += 1
             paged.events.append(Bypassed(BypassReason.ASKED, call.bypass, branch, placement.call))
             table.sent_in_full()
         paged.untouched = bool(call.bypass or table.stopped)

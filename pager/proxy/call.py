@@ -7,46 +7,35 @@ are guarded by ``fail_open``; the client's and the provider's bytes pass as they
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from random import SystemRandom
 from time import perf_counter, time
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from pager.config.settings import Settings
-from pager.errors import BadRequest, BodyTooLarge, BodyTooSlow, NotAllowed, NotUnderstood
+from pager.errors import BadRequest, BodyTooLarge, BodyTooSlow, NotAllowed, NotUnderstood, StoreConflict, StoreReplaced
 from pager.host_names import is_loopback
+from pager.log.body_delta import around_items
 from pager.log.bypass import BypassReason
-from pager.log.events import Bypassed
+from pager.log.events import Event
+from pager.log.store import Batch, Store
 from pager.log.stores import Location
-from pager.paging.plan_call import Pager
+from pager.paging.page_table import Items
+from pager.paging.plan_call import Call, Paged, Pager, bypassed
 from pager.paging.stub import HANDLE
-from pager.proxy import answers, request_body
+from pager.proxy import answers, log_records, request_body
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.fault_loop import Legs, Wiring
-from pager.proxy.log_records import (
-    Entry,
-    Incoming,
-    Outcome,
-    tokens,
-)
-from pager.proxy.log_writer import Journal
+from pager.proxy.hot_sessions import HEAVY_BYTES, HotSessions, is_heavy, off_the_loop, stop_paging
+from pager.proxy.log_records import CallHistory, Incoming, Outcome, PlacedCall, received, tokens
+from pager.proxy.log_writer import LogWriter
 from pager.proxy.redaction import secrets_of
-from pager.proxy.relay import (
-    STOPPED,
-    Exchange,
-    Failure,
-    Relay,
-    Scope,
-    Send,
-    Watch,
-    refuse,
-    said,
-    streamed,
-)
+from pager.proxy.relay import STOPPED, Exchange, Failure, Relay, Scope, Send, Watch, refuse, said, streamed
 from pager.proxy.request_body import ClientLeft, Receive
 from pager.proxy.retries import Limits
 from pager.proxy.serving.memory_trim import Memory
@@ -54,10 +43,15 @@ from pager.proxy.serving.metrics import Meter
 from pager.proxy.token_counting import Estimates
 from pager.proxy.upstream import Upstream
 from pager.sessions import identity
+from pager.sessions.lineage import Placement, Session
 from pager.tools import check_arguments
-from pager.values import Request
+from pager.values import Answer, Request
 from pager.wire.dialect import Dialect
 from pager.wire.parse_cache import ParseCache
+
+TRIES = 30  # how often a call is placed again when its session went on without us: many may race for one session
+Watcher = Callable[[PlacedCall, Sequence[Event]], None]
+"""Is shown what happens in calls, without credentials; it may not fail."""
 
 UNPACKED_AT_ONCE = 16_384  # bytes of a compressed body; a thread costs more than so little, 16 MB of zeros at most
 READ_AT_ONCE = 1 << 20  # bytes of an answer that are read without leaving the event loop
@@ -80,14 +74,124 @@ class Asked(NamedTuple):
     secrets: tuple[bytes, ...]
 
 
-class Driver:
-    """Handles calls: the LLM routes, and everything else that is passed on unread."""
+class CallLog:
+    """Calls as the log knows them: each has its place in a session, a plan, and a record before anything acts on it."""
+
+    def __init__(
+        self,
+        store: Store,
+        load_dialect: Callable[[str], Dialect],
+        hot_sessions: int,
+        pager: Pager | None = None,
+        fail_open: FailOpen | None = None,
+        meter: Meter | None = None,
+        watch: Watcher = lambda _, __: None,
+    ) -> None:
+        self._pager = pager
+        self._fail_open = fail_open or FailOpen()
+        self._meter = meter or Meter()
+        self._watch = watch
+        self.sessions = HotSessions(store, load_dialect, hot_sessions, pager, self._fail_open)
+        self.writer = LogWriter(store, self.sessions.registry)
+
+    async def receive(self, incoming: Incoming) -> PlacedCall:
+        """Place a call, plan it and append both to the log; when this returns, they are durable."""
+        history = await self.sessions.history(incoming)
+        for tries_left in range(TRIES, -1, -1):
+            async with self.sessions.placed(incoming, history) as arrival:
+                call = await off_the_loop(incoming.request, partial(self._plan, arrival.call))
+                missed = self.writer.take_missed()
+                record = received(arrival._replace(call=call), paging=self._pager is not None, missed=missed)
+                written = self.writer.append(record)
+            try:
+                await written
+            except StoreConflict:  # the session went on without us: place the call on what the log has now
+                self.sessions.registry.drop(call.session.id)
+                if not tries_left:
+                    raise
+            else:
+                break
+        self._publish(call, record.events)
+        self.writer.write_backlog()
+        return call
+
+    async def preview(self, incoming: Incoming) -> Paged | None:
+        """The plan for a request as if it were a call now; nothing is logged, and nothing changes."""
+        history = await self.sessions.history(incoming)
+        spot = await self.sessions.preview(incoming, history)
+        if spot is None:
+            return None
+        return await off_the_loop(incoming.request, partial(self._planned, *spot, incoming, history))
+
+    def _plan(self, call: PlacedCall) -> PlacedCall:
+        around = around_items(call.recipe.cuts)
+        return replace(call, paged=self._planned(call.session, call.placement, call.incoming, call.history, around))
+
+    def _planned(
+        self, session: Session, placement: Placement, incoming: Incoming, history: CallHistory, around: str = ""
+    ) -> Paged | None:
+        """The plan for a call; None where it is not paged. Where planning fails, its session is not paged any more."""
+        if self._pager is None or session.unpaged or incoming.unread:
+            return None
+        request, norms = incoming.request, history.past.norms
+        paged: Paged | None = None
+        with self._fail_open(partial(stop_paging, session)):
+            items = Items(
+                request.digests, norms, lambda at: bytes(request.items[at]), request.head_marks, request.auto_mark
+            )
+            call = Call(incoming.dialect, request, items, incoming.at, bypassed(incoming.headers), around)
+            paged = self._pager.plan(session, placement, call)
+        return paged  # noqa: RET504 - planning may have failed
+
+    async def decide(
+        self, call: PlacedCall, at: float, events: Sequence[Event], blobs: Mapping[bytes, bytes] = MappingProxyType({})
+    ) -> None:
+        """Append what was decided of a call after it was received; when this returns, it is durable."""
+        if self.sessions.registry.replaced(call.session):  # read again from the log while this call was under way
+            self.sessions.registry.drop(call.session.id)
+        record = log_records.decided(call, at, events, blobs)
+        self._publish(call, record.events)
+        if not call.session.gone:
+            with suppress(StoreReplaced):  # nobody can read it again: the call goes on
+                await self.writer.append(record)
+
+    async def aside(self, call: PlacedCall, work: Callable[[], _T]) -> _T:
+        """The result of work on a session that no other call of it may see half done."""
+        async with self.sessions.claimed(call.session):
+            return await off_the_loop(call.incoming.request, work)
+
+    def record(self, call: PlacedCall, record: Batch) -> None:
+        """Append what became of a call; nobody waits for it."""
+        self._publish(call, record.events)
+        if not call.session.gone:
+            self.writer.append_later(record)
+
+    def answered(self, call: PlacedCall, answer: Answer, outcome: Outcome, estimate: int) -> None:
+        """Know the whole answer of a call from now on, and append it; ``estimate`` is our own count of its prompt."""
+        self.sessions.answered(call, answer)
+        self.record(call, log_records.answered(call, answer, outcome, estimate))
+
+    def failed(self, call: PlacedCall, phase: str, error: str, outcome: Outcome) -> None:
+        """Append that an attempt brought no whole answer."""
+        self.record(call, log_records.failed(call, phase, error, outcome))
+
+    async def drain(self) -> None:
+        """Wait until everything is written, or has failed."""
+        await self.writer.drain()
+
+    def _publish(self, call: PlacedCall, events: Sequence[Event]) -> None:
+        self._meter.happened(call.incoming.request.model, events)
+        self._watch(call, events)
+
+
+class Pipeline:
+    """Takes calls from the socket to the last byte: the LLM routes, and everything else, which is passed on unread."""
 
     def __init__(
         self,
         settings: Settings,
         upstream: Upstream,
-        journal: Journal | None,
+        calls: CallLog | None,
         tenants: Mapping[str, str],
         pager: Pager | None = None,
         fail_open: FailOpen | None = None,
@@ -97,7 +201,7 @@ class Driver:
         self._settings = settings
         self._relay = Relay(upstream)
         self._upstream = upstream
-        self._journal = journal
+        self._calls = calls
         self._pager = pager
         self._fail_open = fail_open or FailOpen()
         self._tenants = tenants
@@ -110,12 +214,6 @@ class Driver:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.estimates = Estimates()
         self.calls = 0
-        self._unread = 0
-
-    @property
-    def bypassed(self) -> int:
-        """How often a call went on without something that we should have done."""
-        return self._unread + self._fail_open.failed_steps + (self._pager.bypassed if self._pager else 0)
 
     def without_paths(self, text: str) -> str:
         """A text for whoever may not know where on the disk the log is."""
@@ -130,21 +228,25 @@ class Driver:
         return self._fail_open.failed_steps
 
     async def call(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
-        """One call on an LLM route."""
-        exchange = Exchange(keep=self._kept if self._journal is not None else 0)
-        asked = await self._asked(dialect, scope, receive, send)
+        """One call on an LLM route: read, parse, place, plan, append, fault loop, append."""
+        exchange = Exchange(keep=self._kept if self._calls is not None else 0)
+        asked = await self._read(dialect, scope, receive, send)
         if asked is None:
             return
         self.calls += 1
         with self._memory as memory, self._meter.call(dialect.name, len(asked.body), exchange):
             memory.passed(len(asked.body))
-            entry = await self._fail_open.result(self._receive(dialect, asked, scope["path"]), self._missed)
-            await self._exchange(dialect, scope, receive, send, asked.body, entry, exchange)
+            call = await self._fail_open.result(self._receive(dialect, asked, scope["path"]), self._missed)
+            if call is None:
+                self._meter.bypassed(BypassReason.NOT_LOGGED)
+                exchange.judge(await self._relay.attempt(dialect, scope, Watch(receive), send, asked.body, exchange))
+            else:
+                await self._exchange(call, scope, receive, send, asked.body, exchange)
             memory.passed(exchange.size)
 
     async def count(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """A question for the tokens of a prompt, passed on as if it were a call: it counts what would be sent."""
-        asked = await self._asked(dialect, scope, receive, send)
+        asked = await self._read(dialect, scope, receive, send)
         if asked is None:
             return
         body = await self._fail_open.result(self._as_sent(dialect, asked, scope["path"])) or asked.body
@@ -153,7 +255,7 @@ class Driver:
             scope = {**scope, "headers": headers}
         await self._relay.attempt(dialect, scope, Watch(receive), send, body, Exchange(keep=0))
 
-    async def _asked(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> Asked | None:
+    async def _read(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> Asked | None:
         """The request, read whole; None if it was refused, or the client left."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
@@ -189,18 +291,10 @@ class Driver:
 
     async def _as_sent(self, dialect: Dialect, asked: Asked, path: str) -> bytes | None:
         """The prompt of a request as it would go out if it were a call; None where that is as it came."""
-        if self._journal is None or self._pager is None or asked.unread:
+        if self._calls is None or self._pager is None or asked.unread:
             return None
-        incoming = Incoming(
-            dialect,
-            dialect.parse(asked.plain, self._bodies, path=path),
-            asked.tenant,
-            asked.headers,
-            path,
-            "",
-            self._now(asked.headers),
-        )
-        paged = await self._journal.peek(incoming)
+        request, now = await self._parsed(dialect, asked.plain, path), self._now(asked.headers)
+        paged = await self._calls.preview(Incoming(dialect, request, asked.tenant, asked.headers, path, "", now))
         outgoing = paged.outgoing if paged is not None else None
         return outgoing.body() if outgoing is not None and outgoing.changed else None
 
@@ -221,24 +315,12 @@ class Driver:
             await self._relay.attempt(dialect, scope, Watch(receive, sent), send, body, Exchange(keep=0))
 
     async def _exchange(
-        self,
-        dialect: Dialect,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        body: bytes,
-        entry: Entry | None,
-        exchange: Exchange,
+        self, call: PlacedCall, scope: Scope, receive: Receive, send: Send, body: bytes, exchange: Exchange
     ) -> None:
-        """Send the call on and relay the answer; whatever becomes of it is logged."""
-        if entry is None:
-            self._meter.bypassed(BypassReason.NOT_LOGGED)
-            exchange.judge(await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange))
-            return
-        counting = self._task(self.estimates.count(entry))
-        legs = await self._fail_open.result(
-            self._prepare(entry, body, scope, send, counting), partial(self._open, entry)
-        )
+        """Send the call on and relay the answer; append what becomes of it."""
+        dialect = call.incoming.dialect
+        counting = self._task(self.estimates.count(call))
+        legs = await self._fail_open.result(self._prepare(call, body, scope, send, counting), partial(self._open, call))
         failure: Failure | None = STOPPED
         try:
             if legs is not None:
@@ -246,23 +328,23 @@ class Driver:
             if legs is None or (legs.failed and not exchange.begun):
                 failure = await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange)
         finally:
-            finishing = self._finish(entry, exchange, counting, failure, legs)
+            finishing = self._finish(call, exchange, counting, failure, legs)
             if exchange.size <= READ_AT_ONCE:
                 await self._fail_open.result(finishing)
             else:  # a task of its own: it takes a while, and is waited for when the proxy is stopped
                 await asyncio.shield(self._task(finishing))
 
     async def _prepare(
-        self, entry: Entry, body: bytes, scope: Scope, send: Send, counting: "asyncio.Task[int | None]"
+        self, call: PlacedCall, body: bytes, scope: Scope, send: Send, counting: "asyncio.Task[int | None]"
     ) -> Legs | None:
         """Make ready what goes upstream, shorter where it would not fit; None for a call that is not paged."""
-        paged, pager, journal = entry.paged, self._pager, self._journal
-        if paged is None or paged.untouched or pager is None or journal is None:
+        paged, pager, calls = call.paged, self._pager, self._calls
+        if paged is None or paged.untouched or pager is None or calls is None:
             return None
         limits = Limits(self._settings.upstream.leg_retries, self._settings.upstream.leg_retry_seconds)
-        now = partial(self._now, entry.incoming.headers)
-        wiring = Wiring(self._upstream, journal, pager, now, limits, self._chance.random, self._kept)
-        legs = Legs(wiring, entry, paged, body, scope, send)
+        now = partial(self._now, call.incoming.headers)
+        wiring = Wiring(self._upstream, calls.decide, calls.aside, pager, now, limits, self._chance.random, self._kept)
+        legs = Legs(wiring, call, paged, body, scope, send)
         room = paged.terms.window - paged.terms.reserve
         if paged.outgoing is not None and paged.table.yardstick.tokens(paged.outgoing.size) > room * WORTH_COUNTING:
             legs.near_limit = True
@@ -275,40 +357,44 @@ class Driver:
         """Relay a call with all its legs; where that fails by our fault, ``legs.failed`` says so."""
         legs.failed = True
         work = self._relay.watched(dialect, Watch(receive), send, exchange, legs.run(exchange))
-        done = await self._fail_open.result(_told(work), partial(self._open, legs.entry))
+        done = await self._fail_open.result(_told(work), partial(self._open, legs.call))
         if done is None:
             return Failure("proxy", "splicing the answer failed")
         legs.failed = False
         return done[0]
 
-    def _open(self, entry: Entry, error: Exception) -> None:
+    def _open(self, call: PlacedCall, error: Exception) -> None:
         """Log that a call goes out as the client sent it, by a fault of ours."""
-        if self._journal is not None:
-            where = entry.placement.branch.number, entry.placement.call
-            event = Bypassed(BypassReason.FAILED, said(error), *where)
-            if entry.paged is not None:
-                entry.paged.table.sent_in_full()
-            self._journal.later(entry, self._now(entry.incoming.headers), [event])
+        if self._calls is not None:
+            if call.paged is not None:
+                call.paged.table.sent_in_full()
+            now = self._now(call.incoming.headers)
+            self._calls.record(call, log_records.bypassed(call, BypassReason.FAILED, said(error), now))
 
-    async def _receive(self, dialect: Dialect, asked: Asked, path: str) -> Entry | None:
-        """Read and log the call before it goes out; what can't be read is logged as one opaque piece."""
-        if self._journal is None:
+    async def _receive(self, dialect: Dialect, asked: Asked, path: str) -> PlacedCall | None:
+        """Parse, place, plan and append a call before it goes out; a body that can't be read is one opaque piece."""
+        if self._calls is None:
             return None
         unread = asked.unread
         try:
-            request = _unread(dialect, asked.plain) if unread else dialect.parse(asked.plain, self._bodies, path=path)
+            request = unread_request(dialect, asked.plain) if unread else await self._parsed(dialect, asked.plain, path)
         except NotUnderstood as error:
-            request, unread = _unread(dialect, asked.plain), str(error)
+            request, unread = unread_request(dialect, asked.plain), str(error)
         if unread:
             log.warning("passed on unread: %s: %s", path, unread)
-            self._unread += 1
         headers = asked.headers
         facts = (headers, path, headers.get("content-encoding", ""), self._now(headers), unread, asked.secrets)
-        return await self._journal.receive(Incoming(dialect, request, asked.tenant, *facts))
+        return await self._calls.receive(Incoming(dialect, request, asked.tenant, *facts))
+
+    async def _parsed(self, dialect: Dialect, body: bytes, path: str) -> Request:
+        """A request; one that is large is parsed in a thread, without what is known of earlier ones."""
+        if len(body) > HEAVY_BYTES:
+            return await asyncio.to_thread(dialect.parse, body, path=path)
+        return dialect.parse(body, self._bodies, path=path)
 
     async def _finish(
         self,
-        entry: Entry,
+        call: PlacedCall,
         exchange: Exchange,
         counting: "asyncio.Task[int | None]",
         failure: Failure | None,
@@ -318,38 +404,44 @@ class Driver:
 
         Waits for nothing but the reading of a large answer, so that it is done even while the proxy is stopped.
         """
-        if self._journal is None:
+        if self._calls is None:
             return
-        read = partial(answers.read, entry.incoming.dialect, exchange, failure)
+        read = partial(answers.read, call.incoming.dialect, exchange, failure)
         body, answer, failure = read() if exchange.size <= READ_AT_ONCE else await asyncio.to_thread(read)
-        outcome = self._outcome(entry, exchange, body)
+        outcome = self._outcome(call, exchange, body)
         if legs is not None and not legs.failed:
             outcome = replace(outcome, sent=legs.sent, sent_size=legs.sent_size, legs=legs.rounds)
         exchange.judge(failure)
         if failure is not None:
-            self._journal.failure(entry, failure.phase, failure.error, outcome)
+            self._calls.failed(call, failure.phase, failure.error, outcome)
             return
         if legs is not None and legs.hidden:
             answer = replace(answer, calls=tuple(use for use in answer.calls if use.call_id not in legs.hidden))
-        if entry.paged is not None:
+        if call.paged is not None:
             outcome = replace(
-                outcome, named=sum(handle in entry.paged.table.shown for handle in HANDLE.findall(answer.text))
+                outcome, named=sum(handle in call.paged.table.shown for handle in HANDLE.findall(answer.text))
             )
         usage = tokens(answer)
-        if entry.paged is not None and usage is not None:
-            size = 0 if outcome.legs else outcome.sent_size or len(entry.incoming.request.body)
-            entry.paged.table.learn_usage(usage, size, entry.placement.call)
-        self._journal.answered(entry, answer)
+        if call.paged is not None and usage is not None:
+            size = 0 if outcome.legs else outcome.sent_size or len(call.incoming.request.body)
+            call.paged.table.learn_usage(usage, size, call.placement.call)
         counted = counting.done() and not counting.cancelled()
         estimate = (counting.result() or 0) if counted else 0
-        self._journal.answer(entry, answer, outcome, estimate)
-        if entry.paged is not None:
-            entry.paged.table.catch_up()
+        self._calls.answered(call, answer, outcome, estimate)
+        if call.paged is not None:
+            if is_heavy(call.incoming.request):
+                self._task(self._calls.aside(call, call.paged.table.catch_up))
+            else:
+                call.paged.table.catch_up()
         if not counted:
-            self._task(self._log_count(self._journal, entry, outcome.at, counting))
+            self._task(self._append_count(self._calls, call, outcome.at, counting))
 
-    async def _log_count(self, journal: Journal, entry: Entry, at: float, counting: "asyncio.Task[int | None]") -> None:
-        journal.counted(entry, await counting or 0, at)
+    async def _append_count(
+        self, calls: CallLog, call: PlacedCall, at: float, counting: "asyncio.Task[int | None]"
+    ) -> None:
+        record = log_records.counted(call, await counting or 0, at)
+        if not call.session.gone:
+            calls.writer.append_later(record)
 
     def _task(self, step: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T | None]":
         """Do beside the call what no answer waits for."""
@@ -373,17 +465,17 @@ class Driver:
         """Wait for the work that was put off."""
         while self._tasks:
             await asyncio.gather(*self._tasks)
-        if self._journal is not None:
-            await self._journal.drain()
+        if self._calls is not None:
+            await self._calls.drain()
 
-    def _outcome(self, entry: Entry, exchange: Exchange, body: bytes) -> Outcome:
+    def _outcome(self, call: PlacedCall, exchange: Exchange, body: bytes) -> Outcome:
         first = exchange.first_byte or perf_counter()
         return Outcome(
             status=exchange.status,
             body=body,
             first_byte_ms=(first - exchange.started) * 1000,
             total_ms=(perf_counter() - exchange.started) * 1000,
-            at=self._now(entry.incoming.headers),
+            at=self._now(call.incoming.headers),
             encoding=exchange.header(b"content-encoding"),
             retry_after=exchange.header(b"retry-after") or exchange.header(b"retry-after-ms"),
         )
@@ -406,15 +498,15 @@ class Driver:
         return moment if math.isfinite(moment) else time()
 
     def _missed(self, error: Exception) -> None:
-        if self._journal is not None:
-            self._journal.missed(said(error))
+        if self._calls is not None:
+            self._calls.writer.missed(said(error))
 
 
 async def _told(work: Awaitable[Failure | None]) -> tuple[Failure | None]:
     return (await work,)
 
 
-def _unread(dialect: Dialect, body: bytes) -> Request:
+def unread_request(dialect: Dialect, body: bytes) -> Request:
     """A body that the dialect can't read, as one opaque piece."""
     return Request(
         dialect=dialect.name,

@@ -8,7 +8,7 @@ sent again; the first leg is the client's own to repeat.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -20,7 +20,7 @@ import msgspec
 
 from pager.errors import BadRequest, NotUnderstood
 from pager.log.bypass import BypassReason
-from pager.log.events import Bypassed, LegFailed, LegFinished
+from pager.log.events import Bypassed, Event, LegFailed, LegFinished, Repacked
 from pager.paging import held_calls as rules
 from pager.paging.call_guard import Guard
 from pager.paging.context_length import Overflow, overflow
@@ -32,8 +32,7 @@ from pager.paging.render import Outgoing
 from pager.proxy import request_body, retries
 from pager.proxy.answers import answer_of
 from pager.proxy.delivery import Delivery, with_length, without_length
-from pager.proxy.log_records import Entry, tokens
-from pager.proxy.log_writer import Journal
+from pager.proxy.log_records import PlacedCall, tokens
 from pager.proxy.redaction import redacted
 from pager.proxy.relay import (
     STATUSES,
@@ -72,7 +71,8 @@ class Wiring:
     """What a call with legs needs; ``draw`` gives a number from 0 to 1 by chance, answers in one piece are bounded."""
 
     upstream: Upstream
-    journal: Journal
+    decide: Callable[[PlacedCall, float, Sequence[Event], Mapping[bytes, bytes]], Awaitable[None]]
+    aside: Callable[[PlacedCall, Callable[[], Repacked | None]], Awaitable[Repacked | None]]
     pager: Pager
     now: Callable[[], float]
     limits: Limits
@@ -92,9 +92,9 @@ class Came(Enum):
 class Legs:
     """One paged call on its way."""
 
-    def __init__(self, wiring: Wiring, entry: Entry, paged: Paged, client: bytes, scope: Scope, send: Send) -> None:
+    def __init__(self, wiring: Wiring, call: PlacedCall, paged: Paged, client: bytes, scope: Scope, send: Send) -> None:
         self._wiring = wiring
-        self.entry = entry
+        self.call = call
         self.failed = False
         self._paged = paged
         self._dialect = paged.dialect
@@ -120,7 +120,7 @@ class Legs:
     @property
     def sent(self) -> str:
         """A digest of what went out, where that was not what the client sent."""
-        return "" if self._unmodified else self._outgoing.digest(self.entry.recipe.body)
+        return "" if self._unmodified else self._outgoing.digest(self.call.recipe.body)
 
     async def fit(self, counted: int) -> None:
         """Make the prompt fit the model's window if it does not; the client's has so many tokens by our own count.
@@ -232,11 +232,11 @@ class Legs:
             return False
         self._tries += 1
         wait = self._retries.delay(setback, perf_counter())
-        spot = self.entry.placement
+        spot = self.call.placement
         where = (spot.branch.number, spot.call, spot.attempt, self.rounds + 1, self._tries)
         error = setback.error[:LONGEST_ERROR]
         failed = LegFailed(*where, phase=setback.phase, error=error, status=setback.status, wait=wait)
-        await self._wiring.journal.note(self.entry, self._wiring.now(), [failed], {})
+        await self._wiring.decide(self.call, self._wiring.now(), [failed], {})
         if wait is None:
             return False
         splice.retract()
@@ -355,26 +355,26 @@ class Legs:
     async def _answer(self, exchange: Exchange, splice: Splice, held: Held, begun: float) -> None:
         """Answer what the model asked for, keep the leg in the prompt, and log it before anything goes on."""
         self.rounds = self._guard.rounds = self.rounds + 1
-        entry, table = self.entry, self._paged.table
-        pager, branch = self._wiring.pager, self.entry.placement.branch.number
+        call, table = self.call, self._paged.table
+        pager, branch = self._wiring.pager, self.call.placement.branch.number
         replies = await asyncio.to_thread(
             rules.reply,
             held,
             table.tool,
-            lambda handle: pager.resolve(entry.session, branch, handle),
-            lambda call: self._guard.refusal(call, table.tool),
+            lambda handle: pager.resolve(call.session, branch, handle),
+            lambda held_call: self._guard.refusal(held_call, table.tool),
             limit=self._room(),
             rounds=self.rounds,
         )
         self._guard.corrections += bool(replies.invalid)
-        tools = {handle: tool for handle in replies.pages if (tool := pager.tool(entry.session, handle))}
+        tools = {handle: tool for handle in replies.pages if (tool := pager.tool(call.session, handle))}
         leg = splice.leg(replies.texts)
         said, body = msgspec.json.encode(leg), b"".join(exchange.chunks)
         told = answer_of(self._dialect, exchange, body)
         finished = LegFinished(
             branch=branch,
-            call=entry.placement.call,
-            attempt=entry.placement.attempt,
+            call=call.placement.call,
+            attempt=call.placement.attempt,
             leg=self.rounds,
             said=sha256(said).hexdigest(),
             body=sha256(body).hexdigest(),
@@ -390,9 +390,9 @@ class Legs:
             mixed=held.mixed,
         )
         table.apply(finished, leg)
-        self.hidden.update(call.call_id for call in held.calls)
+        self.hidden.update(held_call.call_id for held_call in held.calls)
         blobs = {sha256(said).digest(): said, sha256(body).digest(): body}
-        await self._wiring.journal.note(entry, self._wiring.now(), [finished], blobs)
+        await self._wiring.decide(call, self._wiring.now(), [finished], blobs)
         if not held.mixed:
             self._outgoing = self._outgoing.followed_by(self._dialect.appended(leg))
 
@@ -421,7 +421,7 @@ class Legs:
             return False  # what the client has seen goes on only behind the hidden legs
         self._unmodified = self._fell_back = True
         self._guard.tools = None  # they go out whole
-        told = redacted(said[:500], self.entry.incoming.secrets)
+        told = redacted(said[:500], self.call.incoming.secrets)
         self._refusal = f"{response.status}: {told.decode('utf-8', 'replace')}"
         return True
 
@@ -429,16 +429,15 @@ class Legs:
         """Stop paging in this branch if the provider took the client's own request but not the paged one."""
         if not self._refusal:
             return
-        entry, detail = self.entry, self._refusal
+        call, detail = self.call, self._refusal
         self._refusal = ""
-        log.warning("PAGING STOPS for branch %d of %s: %s", *entry.spot[1::-1], detail)
+        log.warning("PAGING STOPS for branch %d of %s: %s", *call.spot[1::-1], detail)
         await self._bypassed(BypassReason.REFUSED, detail)
 
     async def _bypassed(self, reason: BypassReason, detail: str) -> None:
-        self._wiring.pager.bypassed += 1
         self._paged.table.sent_in_full(detail if reason == BypassReason.REFUSED else "")
-        event = Bypassed(reason, detail, self.entry.placement.branch.number, self.entry.placement.call)
-        await self._wiring.journal.note(self.entry, self._wiring.now(), [event], {})
+        event = Bypassed(reason, detail, self.call.placement.branch.number, self.call.placement.call)
+        await self._wiring.decide(self.call, self._wiring.now(), [event], {})
 
     async def _shorten(self, found: Overflow) -> bool:
         """Evict harder after the provider said that the prompt is too long; whether it is shorter now."""
@@ -455,12 +454,12 @@ class Legs:
 
     async def _rescue(self, excess: int) -> bool:
         """Evict until the prompt is so many tokens shorter; whether anything could be evicted."""
-        pager, entry, paged = self._wiring.pager, self.entry, self._paged
-        branch = entry.placement.branch.number
-        repacked = await self._wiring.journal.aside(entry, lambda: pager.rescue(paged, branch, excess))
+        pager, call, paged = self._wiring.pager, self.call, self._paged
+        branch = call.placement.branch.number
+        repacked = await self._wiring.aside(call, lambda: pager.rescue(paged, branch, excess))
         if repacked is None:
             return False
-        await self._wiring.journal.note(entry, self._wiring.now(), [repacked], paged.blobs)
+        await self._wiring.decide(call, self._wiring.now(), [repacked], paged.blobs)
         more = self._outgoing.more
         self._outgoing = (paged.outgoing or self._outgoing).followed_by(more)
         self._unmodified = False

@@ -1,13 +1,14 @@
 """What is written to the log of a call: the values that travel with it, and the events made of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from types import MappingProxyType
 from typing import NamedTuple
 
 import orjson
 
-from pager.log.body_delta import Recipe, around_items
+from pager.log.body_delta import Recipe
 from pager.log.bypass import BypassReason
 from pager.log.events import (
     AnswerFinished,
@@ -15,13 +16,15 @@ from pager.log.events import (
     Bypassed,
     CallReceived,
     Event,
+    PromptCounted,
     SessionOpened,
     Tokens,
     ToolCalled,
+    encode,
 )
-from pager.log.store import Place
+from pager.log.store import Batch, Place, moved_head
 from pager.paging.plan_call import Paged
-from pager.proxy.redaction import words
+from pager.proxy import redaction
 from pager.sessions.identity import Key
 from pager.sessions.lineage import (
     History,
@@ -57,7 +60,7 @@ LOGGED_HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """One request as the driver received it, read by its dialect; ``unread`` says why if it could not be.
+    """One request as it was received, read by its dialect; ``unread`` says why if it could not be.
 
     ``secrets`` are its credentials, which must not be written to the log.
     """
@@ -73,19 +76,26 @@ class Incoming:
     secrets: tuple[bytes, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A call that is in the log: where it stands, how it was taken apart, what is paged.
+class CallHistory(NamedTuple):
+    """The history in a request, under the session key that the client names, None where it names none.
 
-    ``fresh`` are the messages new to us, by digest.
+    ``fresh`` are the messages that were not seen before, by digest, with their text.
     """
 
-    session: Session
     key: Key | None
+    past: History
+    fresh: Mapping[bytes, Message]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCall:
+    """A call with its place in a session; ``paged`` is None where it is not planned."""
+
+    session: Session
     placement: Placement
     incoming: Incoming
+    history: CallHistory
     recipe: Recipe
-    fresh: Mapping[bytes, Message]
     paged: Paged | None = None
 
     @property
@@ -94,21 +104,13 @@ class Entry:
         return Place(self.session.id, self.placement.branch.number, self.placement.call)
 
 
-class Draft(NamedTuple):
-    """A call that has its place and is yet to be planned; ``opened`` if its session begins with it."""
+class Arrival(NamedTuple):
+    """A call that is yet to be logged: the blobs and marks of its record; ``opened`` if its session begins with it."""
 
-    entry: Entry
-    past: History
+    call: PlacedCall
     blobs: dict[bytes, bytes]
     marks: Mapping[bytes, Place]
     opened: bool
-
-    @property
-    def planned(self) -> tuple[Session, Placement, Incoming, History, str]:
-        """What it is planned from."""
-        entry = self.entry
-        around = around_items(entry.recipe.cuts)
-        return entry.session, entry.placement, entry.incoming, self.past, around
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +134,10 @@ class Outcome:
     named: int = 0
 
 
-def moved_on(head: bytes, entry: Entry) -> bytes:
+def moved_on(head: bytes, call: PlacedCall) -> bytes:
     """The hash over all calls of a session, with this one."""
-    _, branch, call = entry.spot
-    return sha256(head + f"{branch} {call} {entry.placement.attempt} {entry.recipe.body}".encode()).digest()[:16]
+    _, branch, number = call.spot
+    return sha256(head + f"{branch} {number} {call.placement.attempt} {call.recipe.body}".encode()).digest()[:16]
 
 
 def harness_of(incoming: Incoming) -> str:
@@ -143,13 +145,78 @@ def harness_of(incoming: Incoming) -> str:
     return incoming.headers.get("user-agent", "").split(" ")[0]
 
 
-def call_events(entry: Entry, past: History, *, opened: bool) -> list[Event]:
+def received(arrival: Arrival, *, paging: bool, missed: Bypassed | None = None) -> Batch:
+    """The record of a call that arrives, with what was planned for it; moves the head of its session on.
+
+    ``missed`` says what went unlogged before it. ``paging`` is False where no call is ever paged.
+    """
+    call, session = arrival.call, arrival.call.session
+    events, blobs = call_events(call, opened=arrival.opened), arrival.blobs
+    if session.unpaged and paging:
+        events.append(Bypassed(BypassReason.PAGE_TABLE, session.unpaged, *call.spot[1:]))
+    elif call.paged is not None:
+        events += call.paged.events
+        blobs |= call.paged.blobs
+    if missed is not None:
+        events.append(missed)
+    after, session.head = session.head, moved_on(session.head, call)
+    at, marks = call.incoming.at, arrival.marks
+    return Batch(session.id, at, events, blobs, session.tenant, marks, after=after, head=session.head)
+
+
+def answered(call: PlacedCall, answer: Answer, outcome: Outcome, estimate: int) -> Batch:
+    """The record of a whole answer and its tool calls; ``estimate`` is our own count of the prompt, 0 if unknown."""
+    blobs = {sha256(outcome.body).digest(): outcome.body}
+    events: list[Event] = [answer_finished(call, answer, outcome, estimate)]
+    events += [tool_called(call, use, blobs) for use in answer.calls]
+    return _later(call, outcome.at, events, blobs, marks_of_answer(call, answer))
+
+
+def failed(call: PlacedCall, phase: str, error: str, outcome: Outcome) -> Batch:
+    """The record of an attempt that brought no whole answer."""
+    blobs = {sha256(outcome.body).digest(): outcome.body} if outcome.body else {}
+    return _later(call, outcome.at, [attempt_failed(call, phase, error, outcome)], blobs)
+
+
+def counted(call: PlacedCall, estimate: int, at: float) -> Batch:
+    """The record of our own count of a prompt that was still being counted when its answer was recorded."""
+    spot, attempt = call.spot, call.placement.attempt
+    return _later(call, at, [PromptCounted(branch=spot.branch, call=spot.call, attempt=attempt, estimate=estimate)])
+
+
+def bypassed(call: PlacedCall, reason: BypassReason, detail: str, at: float) -> Batch:
+    """The record of a call that went out without our help after all."""
+    return _later(call, at, [Bypassed(reason, detail, *call.spot[1:])])
+
+
+def decided(call: PlacedCall, at: float, events: Sequence[Event], blobs: Mapping[bytes, bytes]) -> Batch:
+    """The record of what was decided of a call after it was received; moves the head of its session on."""
+    events, blobs = redaction.safe(events, blobs, call.incoming.secrets)
+    moves, session = b"".join(encode(event) for event in events), call.session
+    session.head = moved_head(session.head, moves)
+    return Batch(session.id, at, events, blobs, session.tenant, moves=moves)
+
+
+def _later(
+    call: PlacedCall,
+    at: float,
+    events: Sequence[Event],
+    blobs: Mapping[bytes, bytes] = MappingProxyType({}),
+    marks: Mapping[bytes, Place] = MappingProxyType({}),
+) -> Batch:
+    """A record that nobody waits for, without the call's credentials."""
+    events, blobs = redaction.safe(events, blobs, call.incoming.secrets)
+    return Batch(call.session.id, at, events, blobs, call.session.tenant, marks, urgent=False)
+
+
+def call_events(call: PlacedCall, *, opened: bool) -> list[Event]:
     """The events of a call that arrives; ``opened`` if its session begins with it."""
-    placement, incoming, key, recipe = entry.placement, entry.incoming, entry.key, entry.recipe
+    placement, incoming, recipe = call.placement, call.incoming, call.recipe
+    key, past, _ = call.history
     events: list[Event] = []
     if opened:
         value, source = (key.value, key.source) if key else ("", "lineage")
-        session = entry.session
+        session = call.session
         events.append(SessionOpened(session.tenant, value, source, session.harness, session.arm, session.learned))
     if placement.opened is not None:
         events.append(placement.opened)
@@ -175,7 +242,9 @@ def call_events(entry: Entry, past: History, *, opened: bool) -> list[Event]:
             encoding=incoming.encoding,
             lineage=past.mark.hex(),
             server_state=incoming.request.server_state,
-            headers={name: words(headers[name], incoming.secrets) for name in LOGGED_HEADERS if name in headers},
+            headers={
+                name: redaction.words(headers[name], incoming.secrets) for name in LOGGED_HEADERS if name in headers
+            },
             head_marks=list(incoming.request.head_marks),
             auto_mark=incoming.request.auto_mark,
         )
@@ -185,9 +254,9 @@ def call_events(entry: Entry, past: History, *, opened: bool) -> list[Event]:
     return events
 
 
-def answer_finished(entry: Entry, answer: Answer, outcome: Outcome, estimate: int) -> AnswerFinished:
+def answer_finished(call: PlacedCall, answer: Answer, outcome: Outcome, estimate: int) -> AnswerFinished:
     """The event of a whole answer."""
-    placement = entry.placement
+    placement = call.placement
     return AnswerFinished(
         branch=placement.branch.number,
         call=placement.call,
@@ -198,7 +267,7 @@ def answer_finished(entry: Entry, answer: Answer, outcome: Outcome, estimate: in
         size=len(outcome.body),
         first_byte_ms=round(outcome.first_byte_ms, 3),
         total_ms=round(outcome.total_ms, 3),
-        model=entry.incoming.request.model,
+        model=call.incoming.request.model,
         served=answer.model,
         answer_id=answer.id,
         usage=tokens(answer),
@@ -212,12 +281,12 @@ def answer_finished(entry: Entry, answer: Answer, outcome: Outcome, estimate: in
     )
 
 
-def attempt_failed(entry: Entry, phase: str, error: str, outcome: Outcome) -> AttemptFailed:
+def attempt_failed(call: PlacedCall, phase: str, error: str, outcome: Outcome) -> AttemptFailed:
     """The event of an attempt that brought no whole answer."""
     return AttemptFailed(
-        branch=entry.placement.branch.number,
-        call=entry.placement.call,
-        attempt=entry.placement.attempt,
+        branch=call.placement.branch.number,
+        call=call.placement.call,
+        attempt=call.placement.attempt,
         phase=phase,
         error=error[:2000],
         status=outcome.status,
@@ -228,7 +297,7 @@ def attempt_failed(entry: Entry, phase: str, error: str, outcome: Outcome) -> At
     )
 
 
-def tool_called(entry: Entry, use: ToolUse, blobs: dict[bytes, bytes]) -> ToolCalled:
+def tool_called(call: PlacedCall, use: ToolUse, blobs: dict[bytes, bytes]) -> ToolCalled:
     """The event of one tool call; the same arguments in another order or spacing give the same idempotency key."""
     arguments = use.arguments.encode()
     blobs[sha256(arguments).digest()] = arguments
@@ -236,7 +305,7 @@ def tool_called(entry: Entry, use: ToolUse, blobs: dict[bytes, bytes]) -> ToolCa
         canonical = orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS)
     except orjson.JSONDecodeError:
         canonical = arguments
-    spot, attempt = entry.spot, entry.placement.attempt
+    spot, attempt = call.spot, call.placement.attempt
     hashed = sha256(canonical).hexdigest()[:16]
     return ToolCalled(
         branch=spot.branch,
@@ -250,14 +319,14 @@ def tool_called(entry: Entry, use: ToolUse, blobs: dict[bytes, bytes]) -> ToolCa
     )
 
 
-def marks_of_answer(entry: Entry, answer: Answer) -> dict[bytes, Place]:
+def marks_of_answer(call: PlacedCall, answer: Answer) -> dict[bytes, Place]:
     """The marks that lead to this call from calls after it that name no session."""
-    if entry.key is not None:
+    if call.history.key is not None:
         return {}
     marks = [call_mark(use.call_id) for use in answer.calls if use.call_id]
-    if answer.id and entry.incoming.dialect.chains:
+    if answer.id and call.incoming.dialect.chains:
         marks.append(answer_mark(answer.id))
-    return dict.fromkeys(marks, entry.spot)
+    return dict.fromkeys(marks, call.spot)
 
 
 def tokens(answer: Answer) -> Tokens | None:

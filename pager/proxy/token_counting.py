@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pager.pricing.catalog import family_of
 from pager.pricing.tokens import Counter, Family
-from pager.proxy.log_records import Entry
+from pager.proxy.log_records import PlacedCall
 from pager.values import Message, Request, Span
 
 COUNTS_REMEMBERED = 200_000
@@ -45,31 +45,31 @@ class Estimates:
         """Load the tokenizer that most models use."""
         await self._counted([], family_of(""))
 
-    async def count(self, entry: Entry) -> int:
+    async def count(self, call: PlacedCall) -> int:
         """The tokens of a prompt."""
-        request, family = entry.incoming.request, family_of(entry.incoming.request.model)
-        known = self._known(entry, family)
+        request, family = call.incoming.request, family_of(call.incoming.request.model)
+        known = self._known(call, family)
         kind = (family.name, family.factor)
         keys: list[Key] = [(*kind, digest) for digest in request.digests[len(known) - 1 :]]
-        outside: dict[Key, Span] = {(*kind, name): span for name, span in _outside(entry)}
+        outside: dict[Key, Span] = {(*kind, name): span for name, span in _outside(call)}
         wanted: dict[Key, Message | str] = {}
         for at, key in enumerate(keys, len(known) - 1):
             if key not in self._counts:
-                fresh = entry.fresh.get(request.digests[at])
-                wanted[key] = fresh or entry.incoming.dialect.decode(request.items[at])
+                fresh = call.history.fresh.get(request.digests[at])
+                wanted[key] = fresh or call.incoming.dialect.decode(request.items[at])
         wanted |= {key: _text(request, span) for key, span in outside.items() if key not in self._counts}
         if wanted:
             self._remember(dict(zip(wanted, await self._counted(list(wanted.values()), family), strict=True)))
         found = [self._counts.get(key, 0) for key in keys]
         totals = [*known[:-1], *accumulate(found, initial=known[-1])]
-        self._keep(entry, _Sums(family, totals))
+        self._keep(call, _Sums(family, totals))
         return totals[-1] + sum(self._counts.get(key, 0) for key in outside)
 
-    def _known(self, entry: Entry, family: Family) -> list[int]:
+    def _known(self, call: PlacedCall, family: Family) -> list[int]:
         """The totals of what this prompt has in common with its parent's; just 0 where they are not known."""
-        parent = entry.placement.parent
-        sums = self._sums.get((entry.session.id, parent.number)) if parent else None
-        return sums.totals[: entry.recipe.keep + 1] if sums and sums.family == family else [0]
+        parent = call.placement.parent
+        sums = self._sums.get((call.session.id, parent.number)) if parent else None
+        return sums.totals[: call.recipe.keep + 1] if sums and sums.family == family else [0]
 
     async def _counted(self, pieces: list[Message | str], family: Family) -> list[int]:
         """The tokens of each piece; in a thread where there is much of it, or the tokenizer is yet to be loaded.
@@ -109,8 +109,8 @@ class Estimates:
                 del self._counts[old]
         self._counts |= counts
 
-    def _keep(self, entry: Entry, sums: _Sums) -> None:
-        spot = (entry.session.id, entry.placement.branch.number)
+    def _keep(self, call: PlacedCall, sums: _Sums) -> None:
+        spot = (call.session.id, call.placement.branch.number)
         self._sums[spot] = sums
         self._sums.move_to_end(spot)
         if len(self._sums) > BRANCHES_REMEMBERED:
@@ -149,10 +149,10 @@ def _next_turn(parts: Iterator[str]) -> list[str]:
     return taken
 
 
-def _outside(entry: Entry) -> list[tuple[str, Span]]:
+def _outside(call: PlacedCall) -> list[tuple[str, Span]]:
     """The parts of the prompt that stand outside the messages, each by its digest or, where it is short, by itself."""
-    request, values = entry.incoming.request, entry.recipe.values
-    found = [(name, request.members[name]) for name in entry.incoming.dialect.prompt_members if name in request.members]
+    request, values = call.incoming.request, call.recipe.values
+    found = [(name, request.members[name]) for name in call.incoming.dialect.prompt_members if name in request.members]
     return [(values.get(name) or _text(request, span), span) for name, span in found]
 
 

@@ -25,7 +25,8 @@ from pager.paging.plan_call import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
 from pager.testing.scripted import Say, Script
 from pager.values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
@@ -59,7 +60,7 @@ class Log:
 
     async def _play(self, key, calls, policy, compacted):
         rule = Rule(policy, load_policy(policy, {}))
-        journal = Journal(self.store, load, 10, Pager(Arms(rule), in_force("", {}), load, marks=False))
+        call_log = CallLog(self.store, load, 10, Pager(Arms(rule), in_force("", {}), load, marks=False))
         chance = Random(calls)
         opening = [json.dumps({"role": "system", "content": "Be careful. " * 60})]
         history, before = [], 0
@@ -68,18 +69,18 @@ class Log:
                 told = json.dumps({"role": "user", "content": f"Part {number // compacted} of the {SECRET} task."})
                 history, before = [*opening, told], 0
             told = max(0, number - 1 - int(chance.expovariate(0.4)))
-            entry, message, before = await self._call(journal, key, number, history, before, _line(told, 3))
+            entry, message, before = await self._call(call_log, key, number, history, before, _line(told, 3))
             read = "".join(_line(number, line) for line in range(chance.randrange(8, 120)))
             result = {"role": "tool", "tool_call_id": f"c{number}", "content": read}
             history += [json.dumps(message), json.dumps(result)]
-        await journal.drain()
+        await call_log.drain()
         return entry.session.id
 
-    async def _call(self, journal, key, number, history, before, quoted):
+    async def _call(self, call_log, key, number, history, before, quoted):
         at = 1_767_225_600.0 + 21 * number + 9_000 * (number // 35)  # a long pause now and then
         body = f'{{"model":"{MODEL}","tools":{json.dumps(TOOLS)},"messages":[{",".join(history)}]}}'.encode()
         headers = {"x-session-id": key, "user-agent": "example-agent/1"}
-        entry = await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", at))
+        entry = await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", at))
         name = TOOLS[number % 3]["function"]["name"]
         arguments = json.dumps({"path": f"src/part{number}.py"})
         function = {"name": name, "arguments": arguments}
@@ -93,8 +94,7 @@ class Log:
         usage = Usage(size // 4, cached, output=60, tells_cached=True)
         outcome = Outcome(200, said.encode(), 300.0, 900.0, at + 1, sent=sent, sent_size=size if sent else 0)
         answer = Answer(text=message["content"], calls=(ToolUse(0, f"c{number}", name, arguments),), usage=usage)
-        journal.answered(entry, answer)
-        journal.answer(entry, answer, outcome, len(body) // 4)
+        call_log.answered(entry, answer, outcome, len(body) // 4)
         return entry, message, size // 4
 
     def short_ones(self, count):

@@ -40,7 +40,8 @@ from instrumentation.replay.prepared import Prepared
 from instrumentation.reports.analyze import as_text
 from pager.errors import PagerError
 from pager.log.stores import open_store
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, Usage
 from pager.wire.dialects import load
 
@@ -60,22 +61,21 @@ def own_log(folder, calls=6):
     store = open_store(f"sqlite:{folder}")
 
     async def play():
-        chat, journal = load("chat"), Journal(store, load, 10)
+        chat, call_log = load("chat"), CallLog(store, load, 10)
         messages = [{"role": "user", "content": "go"}]
         for number in range(calls):
             body = json.dumps({"model": "gpt-5", "messages": messages}).encode()
             known = {"x-session-id": "one", "user-agent": "some-cli/1"}
             incoming = Incoming(chat, chat.parse(body), "local", known, chat.path, "", 1_790_000_000.0 + number)
-            entry = await journal.receive(incoming)
+            entry = await call_log.receive(incoming)
             answer = Answer(text="Yes.", usage=Usage(100, 50, 0, 7, tells_cached=True))
             said = {"role": "assistant", "content": "Yes."}
             raw = json.dumps({"choices": [{"index": 0, "message": said, "finish_reason": "stop"}]}).encode()
-            journal.answered(entry, answer)
-            journal.answer(entry, answer, Outcome(200, raw, 1.0, 2.0, float(number)), 0)
+            call_log.answered(entry, answer, Outcome(200, raw, 1.0, 2.0, float(number)), 0)
             messages += [said, {"role": "user", "content": "on"}]
         body = json.dumps({"model": "gpt-5", "messages": messages}).encode()
-        await journal.receive(Incoming(chat, chat.parse(body), "local", known, chat.path, "", 1_790_000_100.0))
-        await journal.drain()
+        await call_log.receive(Incoming(chat, chat.parse(body), "local", known, chat.path, "", 1_790_000_100.0))
+        await call_log.drain()
 
     try:
         asyncio.run(play())

@@ -11,7 +11,8 @@ from pager.paging.plan_call import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, Usage
 from pager.wire.dialects import load
 
@@ -38,16 +39,16 @@ def session(tmp_path):
 
     async def play():
         rule = Rule("fifo_age", load_policy("fifo_age", OPTIONS))
-        journal = Journal(store, load, 10, Pager(Arms(rule), in_force("anthropic", {}), load, marks=True))
+        call_log = CallLog(store, load, 10, Pager(Arms(rule), in_force("anthropic", {}), load, marks=True))
         for at in range(4):
             more = [{"role": "assistant", "content": "I see."}, {"role": "user", "content": "go on"}] * at
             tools = [{"type": "function", "function": {"name": "read"}}]
             body = json.dumps({"model": "m", "messages": said + more, "tools": tools}).encode()
             headers = {"x-session-id": "one"}
-            entry = await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", 10.0 * at))
+            entry = await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", 10.0 * at))
             answer = Answer(text="I see.", usage=Usage(input=900, cached=700, tells_cached=True))
-            journal.answer(entry, answer, Outcome(200, b"{}", 1.0, 2.0, 10.0 * at), 0)
-        await journal.drain()
+            call_log.answered(entry, answer, Outcome(200, b"{}", 1.0, 2.0, 10.0 * at), 0)
+        await call_log.drain()
         return entry.session.id
 
     try:

@@ -18,7 +18,8 @@ from pager.log.events import (
 from pager.log.store import Batch
 from pager.log.stores import open_store
 from pager.paging.priors import LOG, Use, decode
-from pager.proxy.log_writer import Incoming, Journal
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming
 from pager.tools.decide import Sent, Toolset
 from pager.wire.dialects import load
 
@@ -49,12 +50,12 @@ def log(folder, calls, key="one", harness="claude-cli/2.1.0 (external, cli)", ag
     store = open_store(f"sqlite:{folder}")
 
     async def play():
-        journal, said, begun = Journal(store, load, 10), messages(calls), time.time() - ago
+        call_log, said, begun = CallLog(store, load, 10), messages(calls), time.time() - ago
         headers = {"x-session-id": key, "user-agent": harness}
         for at in range(calls):
             body = json.dumps({"model": "m", "messages": said[: 3 + 2 * at], "tools": TOOLS}).encode()
-            await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", begun + at))
-        await journal.drain()
+            await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", begun + at))
+        await call_log.drain()
 
     try:
         asyncio.run(play())

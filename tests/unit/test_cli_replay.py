@@ -8,7 +8,8 @@ import pytest
 
 from pager.cli import main
 from pager.log.stores import open_store
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer
 from pager.wire.dialects import load
 
@@ -41,14 +42,14 @@ def log(folder, calls, key):
     store = open_store(f"sqlite:{folder}")
 
     async def play():
-        journal, said = Journal(store, load, 10), messages(calls)
+        call_log, said = CallLog(store, load, 10), messages(calls)
         tools = [{"type": "function", "function": {"name": "read"}}]
         for at in range(calls):
             body = json.dumps({"model": "claude-opus-4-5", "messages": said[: 1 + 2 * at], "tools": tools}).encode()
             headers = {"x-session-id": key}
-            entry = await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", 10.0 * at))
-            journal.answer(entry, Answer(text="Yes."), Outcome(200, b"{}", 1.0, 2.0, 10.0 * at), 0)
-        await journal.drain()
+            entry = await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", 10.0 * at))
+            call_log.answered(entry, Answer(text="Yes."), Outcome(200, b"{}", 1.0, 2.0, 10.0 * at), 0)
+        await call_log.drain()
         return entry.session.id
 
     try:

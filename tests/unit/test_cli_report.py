@@ -16,7 +16,8 @@ from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
 from pager.pricing.rates import in_force
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, Usage
 from pager.wire.dialects import load
 
@@ -47,21 +48,23 @@ def log(tmp_path):
         async def play():
             rule = Rule("fifo_age", load_policy("fifo_age", {"age": 1, "size": 500}))
             models = in_force("anthropic", {})
-            journal = Journal(store, load, 10, Pager(Arms(rule), models, load, marks=False, tools=Shortening(on=False)))
+            call_log = CallLog(
+                store, load, 10, Pager(Arms(rule), models, load, marks=False, tools=Shortening(on=False))
+            )
             for at in range(4):
                 said = [{"role": "assistant", "content": "I see."}, {"role": "user", "content": "go on"}] * at
                 tools = [{"type": "function", "function": {"name": "read"}}]
                 body = json.dumps({"model": "gpt-5.5", "tools": tools, "messages": [*start, *said]}).encode()
                 headers = {"x-session-id": key, "user-agent": "pi/0.73"}
                 incoming = Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", now + at)
-                entry = await journal.receive(incoming)
+                entry = await call_log.receive(incoming)
                 outgoing = entry.paged.outgoing
                 sent = outgoing.digest(entry.recipe.body) if outgoing.changed else ""
                 usage = Usage(outgoing.size // 3, 0, 0, 7)
-                journal.answer(
+                call_log.answered(
                     entry, Answer(text="I see.", usage=usage), Outcome(200, b"{}", 1, 2, now + at, sent=sent), 0
                 )
-            await journal.drain()
+            await call_log.drain()
             return entry.session.id
 
         try:

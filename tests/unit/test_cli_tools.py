@@ -13,7 +13,8 @@ from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
 from pager.pricing.rates import in_force
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, ToolUse
 from pager.wire.dialects import load
 
@@ -43,19 +44,19 @@ def log(tmp_path):
             rule = Rule("cost_aware", load_policy("cost_aware"))
             models = in_force("anthropic", {})
             pager = Pager(Arms(rule), models, load, marks=False, tools=Shortening(on=shorten))
-            journal = Journal(store, load, 10, pager)
+            call_log = CallLog(store, load, 10, pager)
             for at in range(2):
                 said = [{"role": "assistant", "content": "I see."}, {"role": "user", "content": "go on"}] * at
                 messages = [{"role": "user", "content": "do it"}, *said]
                 body = json.dumps({"model": "m", "messages": messages, "tools": tools}).encode()
                 headers = {"x-session-id": key}
                 incoming = Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", now + at)
-                entry = await journal.receive(incoming)
+                entry = await call_log.receive(incoming)
                 outgoing = entry.paged.outgoing
                 sent = outgoing.digest(entry.recipe.body) if outgoing.changed else ""
                 answer = Answer(text="I see.", calls=(ToolUse(0, f"c{at}", "issue_1", '{"title": "a"}'),))
-                journal.answer(entry, answer, Outcome(200, b"{}", 1.0, 2.0, now + at, sent=sent), 0)
-            await journal.drain()
+                call_log.answered(entry, answer, Outcome(200, b"{}", 1.0, 2.0, now + at, sent=sent), 0)
+            await call_log.drain()
             return entry.session.id
 
         try:

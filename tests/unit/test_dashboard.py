@@ -35,7 +35,8 @@ from pager.paging.plan_call import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
 
@@ -218,7 +219,7 @@ class Played:
         self.settings = Settings(store=kind, data_dir=folder, policy="fifo_age")
         options = {"age": 3, "size": 200}
         pager = Pager(Arms(Rule("fifo_age", load_policy("fifo_age", options))), MODELS, load, marks=False)
-        self.journal = Journal(self.store, load, 10, pager)
+        self.call_log = CallLog(self.store, load, 10, pager)
         self.history = [{"role": "system", "content": "Be good."}, {"role": "user", "content": f"Find {SECRET}."}]
         self.calls = 0
         asyncio.run(self.play(calls))
@@ -226,14 +227,14 @@ class Played:
     async def play(self, calls):
         for _ in range(calls):
             await self.call()
-        await self.journal.drain()
+        await self.call_log.drain()
 
     async def call(self):
         self.calls += 1
         at = 1_000.0 + 10 * self.calls
         body = json.dumps({"model": MODEL, "tools": TOOLS, "messages": self.history}).encode()
         headers = {"x-session-id": "mine", "user-agent": "agent/1"}
-        entry = await self.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", at))
+        entry = await self.call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", at))
         arguments = json.dumps({"path": f"src/part{self.calls}.py"})
         function = {"name": "read", "arguments": arguments}
         called = [{"id": f"c{self.calls}", "type": "function", "function": function}]
@@ -245,8 +246,7 @@ class Played:
         outcome = Outcome(200, said.encode(), 1.0, 2.0, at + 1, sent=sent, sent_size=size if sent else 0)
         uses = (ToolUse(0, f"c{self.calls}", "read", arguments),)
         answer = Answer(text=message["content"], calls=uses, usage=Usage(size // 4, size // 8, output=20))
-        self.journal.answered(entry, answer)
-        self.journal.answer(entry, answer, outcome, len(body) // 4)
+        self.call_log.answered(entry, answer, outcome, len(body) // 4)
         self.session = entry.session.id
         told = "".join(f"{number}: {SECRET} stands in part {self.calls}\n" for number in range(40))
         self.history += [message, {"role": "tool", "tool_call_id": f"c{self.calls}", "content": told}]

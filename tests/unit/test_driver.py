@@ -1,9 +1,9 @@
-"""Steps of the driver that no wire can bring to fail."""
+"""Steps of a call that no wire can bring to fail."""
 
 import asyncio
 
 from pager.config.settings import Settings
-from pager.proxy.call import Driver
+from pager.proxy.call import Pipeline
 from pager.proxy.upstream import Upstream
 
 
@@ -16,8 +16,8 @@ class Unsliceable(bytes):
 
 def test_a_fault_of_ours_while_a_body_is_unpacked_stops_no_call():
     settings = Settings()
-    driver = Driver(settings, Upstream(settings.upstream, {}), None, {})
+    pipeline = Pipeline(settings, Upstream(settings.upstream, {}), None, {})
     body = Unsliceable(b"any bytes")
     for encoding in ("gzip", "br", "zstd"):
-        assert asyncio.run(driver._decoded(body, encoding)) == (body, "the body could not be decompressed")
-    assert driver.failed_steps == 3
+        assert asyncio.run(pipeline._decoded(body, encoding)) == (body, "the body could not be decompressed")
+    assert pipeline.failed_steps == 3

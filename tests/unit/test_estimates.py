@@ -6,7 +6,8 @@ import json
 from pager.log.stores import open_store
 from pager.pricing.catalog import family_of
 from pager.pricing.tokens import Counter
-from pager.proxy.log_writer import Incoming, Journal
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming
 from pager.proxy.token_counting import COUNTED_AT_ONCE, Estimates
 from pager.wire import dialects
 
@@ -22,7 +23,7 @@ class Counted:
     """Prompts counted as they are received."""
 
     def __init__(self):
-        self.journal = Journal(open_store("memory:"), dialects.load, 10)
+        self.call_log = CallLog(open_store("memory:"), dialects.load, 10)
         self.estimates = Estimates()
 
     def __call__(self, *messages, model="gpt-4o", headers=None, tools=TOOLS):
@@ -34,7 +35,7 @@ class Counted:
 
     async def entry(self, *messages, model="gpt-4o", headers=None, tools=TOOLS):
         body = json.dumps({"model": model, "messages": messages, "tools": tools}).encode()
-        return await self.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers or {}, "/", "", 1.0))
+        return await self.call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers or {}, "/", "", 1.0))
 
 
 def plainly(*messages, model="gpt-4o"):

@@ -1,4 +1,4 @@
-"""Why each page stayed or went at a call, from a log that the real journal and planner have written."""
+"""Why each page stayed or went at a call, from a log that the real call log and planner have written."""
 
 import asyncio
 import json
@@ -33,8 +33,8 @@ from pager.paging.policy_loader import load_policy
 from pager.paging.priors import Experience, Harness
 from pager.paging.stub import handle_of
 from pager.pricing.rates import in_force
-from pager.proxy import call as driver
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog, unread_request
+from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, Usage
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, Part
@@ -97,20 +97,20 @@ def play(store, calls, *, policy=None, name="cost_aware", dialect="chat", arms=N
     async def go():
         pager = Pager(arms or Arms(rule), models, load, marks=False)
         pager.learned = more.get("learned", "")
-        journal, now = Journal(store, load, 10, pager), 1_000_000.0
+        call_log, now = CallLog(store, load, 10, pager), 1_000_000.0
         for one in calls:
             now += one.gap
             raw = one.body if isinstance(one.body, bytes) else json.dumps(one.body).encode()
             headers = {"x-session-id": more.get("key", "one"), "user-agent": "pi/0.73", **one.headers}
-            entry = await journal.receive(Incoming(spoken, spoken.parse(raw), "local", headers, spoken.path, "", now))
+            entry = await call_log.receive(Incoming(spoken, spoken.parse(raw), "local", headers, spoken.path, "", now))
             if one.then is not None:
-                await one.then(journal, pager, entry, now)
+                await one.then(call_log, pager, entry, now)
             usage = Usage(one.tokens, tells_cached=True) if one.tokens else None
             if entry.paged is not None and one.tokens:
                 counted = Tokens(one.tokens, tells_cached=True)
                 entry.paged.table.learn_usage(counted, len(raw), entry.placement.call)
-            journal.answer(entry, Answer(text="Yes.", usage=usage), Outcome(200, b"{}", 1.0, 2.0, now), 0)
-        await journal.drain()
+            call_log.answered(entry, Answer(text="Yes.", usage=usage), Outcome(200, b"{}", 1.0, 2.0, now), 0)
+        await call_log.drain()
         return entry.session.id
 
     return asyncio.run(go())
@@ -345,7 +345,7 @@ def test_a_page_that_was_asked_for_stays_a_while():
     brought = f"=== {handle}, all 60 lines ===\n{content}"
     asked = {"id": "h1", "type": "function", "function": {"name": "page_in", "arguments": json.dumps([handle])}}
 
-    async def page_in(journal, pager, entry, now):
+    async def page_in(call_log, pager, entry, now):
         parts = [Part("text", msgspec.Raw(b'"I look."')), Part("call", msgspec.Raw(json.dumps(asked).encode()), True)]
         leg = Leg(parts, [msgspec.Raw(json.dumps(result("h1", brought)).encode())])
         said = msgspec.json.encode(leg)
@@ -353,7 +353,7 @@ def test_a_page_that_was_asked_for_stays_a_while():
             0, 3, 1, leg=1, said=sha256(said).hexdigest(), body=sha256(b"").hexdigest(), size=0, pages=[handle]
         )
         entry.paged.table.apply(event, leg)
-        await journal.note(entry, now, [event], {sha256(said).digest(): said, sha256(b"").digest(): b""})
+        await call_log.decide(entry, now, [event], {sha256(said).digest(): said, sha256(b"").digest(): b""})
 
     store = Store()
     after = (say("I look.Yes."), user())
@@ -369,9 +369,9 @@ def test_a_page_that_was_asked_for_stays_a_while():
 
 
 def test_a_page_that_went_to_fit_the_window_says_so():
-    async def too_long(journal, pager, entry, now):
+    async def too_long(call_log, pager, entry, now):
         repacked = pager.rescue(entry.paged, 0, 100)
-        await journal.note(entry, now, [repacked], entry.paged.blobs)
+        await call_log.decide(entry, now, [repacked], entry.paged.blobs)
 
     store = Store()
     calls = grown(2)
@@ -417,9 +417,9 @@ def test_a_call_that_can_carry_no_tool_went_out_in_full():
 
 
 def test_a_branch_in_which_paging_has_stopped_is_not_planned():
-    async def refused(journal, pager, entry, now):
+    async def refused(call_log, pager, entry, now):
         entry.paged.table.stopped = "HTTP 400"
-        await journal.note(entry, now, [Bypassed("refused", "HTTP 400", 0, 2)], {})
+        await call_log.decide(entry, now, [Bypassed("refused", "HTTP 400", 0, 2)], {})
 
     store = Store()
     calls = grown(4)
@@ -434,10 +434,10 @@ def test_a_request_that_could_not_be_read_says_so():
     spoken = load("chat")
 
     async def go():
-        journal = Journal(store, load, 10)
-        request = driver._unread(spoken, b"no json")
-        await journal.receive(Incoming(spoken, request, "local", {}, spoken.path, "", 1.0, "no JSON"))
-        await journal.drain()
+        call_log = CallLog(store, load, 10)
+        request = unread_request(spoken, b"no json")
+        await call_log.receive(Incoming(spoken, request, "local", {}, spoken.path, "", 1.0, "no JSON"))
+        await call_log.drain()
 
     asyncio.run(go())
     with pytest.raises(ConfigError, match="could not be read"):
@@ -552,7 +552,7 @@ def test_what_was_decided_of_tools_is_told_with_the_call():
 def test_a_prompt_is_as_long_as_it_was_with_its_tools_short():
     then = []
 
-    async def see(journal, pager, entry, now):
+    async def see(call_log, pager, entry, now):
         paged = entry.paged
         then.append((planner.view(paged.table, paged.outside, paged.terms).tokens, paged.table.tool))
 

@@ -7,13 +7,15 @@ import threading
 import pytest
 from waiting import PATIENCE
 
+from pager.log.events import CallReceived
 from pager.log.stores import open_store
 from pager.paging.plan_call import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
+from pager.proxy.call import CallLog
+from pager.proxy.hot_sessions import HEAVY_MESSAGES
 from pager.proxy.log_records import Incoming
-from pager.proxy.log_writer import HEAVY_MESSAGES, Journal
 from pager.wire import dialects
 
 CHAT = dialects.load("chat")
@@ -38,19 +40,20 @@ def incoming(messages, session):
 
 
 class Proxy:
-    """A journal that pages, and calls that are received in one event loop."""
+    """A call log that pages, and calls that are received in one event loop."""
 
-    def __init__(self):
+    def __init__(self, store=None):
         rule = Rule("fifo_age", load_policy("fifo_age", {}))
         pager = Pager(Arms(rule), in_force("", {}), dialects.load, marks=False)
-        self.journal = Journal(open_store("memory:"), dialects.load, 10, pager)
+        self.store = store or open_store("memory:")
+        self.call_log = CallLog(self.store, dialects.load, 10, pager)
 
     async def receive(self, messages, session):
-        return await self.journal.receive(incoming(messages, session))
+        return await self.call_log.receive(incoming(messages, session))
 
     async def placed(self):
         """Wait until the first call has its place in a session."""
-        while not self.journal.hot_sessions:  # noqa: ASYNC110 - the journal tells nobody
+        while not len(self.call_log.sessions):  # noqa: ASYNC110 - the call log tells nobody
             await asyncio.sleep(0.001)
 
 
@@ -77,7 +80,7 @@ def test_a_heavy_prompt_is_counted_while_others_go_on(session):
     async def play():
         proxy = Proxy()
         await proxy.receive(HEAVY, "heavy")
-        heavy = asyncio.create_task(proxy.journal.peek(incoming([*HEAVY, *turn(len(HEAVY))], session)))
+        heavy = asyncio.create_task(proxy.call_log.preview(incoming([*HEAVY, *turn(len(HEAVY))], session)))
         await asyncio.sleep(0)
         under_way = not heavy.done()
         return under_way, await heavy
@@ -126,12 +129,73 @@ def test_a_rescue_waits_for_what_is_done_aside_in_its_session(turns):
         proxy = Proxy()
         entry = await proxy.receive(HEAVY, "heavy")
         other = await proxy.receive(history(turns), "heavy")
-        first = asyncio.create_task(proxy.journal.aside(entry, heavy))
+        first = asyncio.create_task(proxy.call_log.aside(entry, heavy))
         await asyncio.sleep(0)
-        second = asyncio.create_task(proxy.journal.aside(other, lambda: order.append("rescue")))
+        second = asyncio.create_task(proxy.call_log.aside(other, lambda: order.append("rescue")))
         await asyncio.sleep(0)
         go_on.set()
         await asyncio.gather(first, second)
 
     asyncio.run(play())
     assert order == ["heavy", "rescue"]
+
+
+class Witness:
+    """A store that notes whether the session of a call was claimed when its record came in."""
+
+    def __init__(self, store):
+        self.store, self.claimed, self.call_log = store, [], None
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+    def append(self, batch):
+        if batch.after is not None:
+            self.claimed.append(self.call_log.sessions.is_claimed(batch.session))
+        return self.store.append(batch)
+
+
+@pytest.mark.parametrize("turns", [1, HEAVY_MESSAGES], ids=["light", "heavy"])
+def test_a_session_is_claimed_from_the_place_of_a_call_until_its_record_is_on_its_way(turns):
+    async def play():
+        proxy = Proxy(witness := Witness(open_store("memory:")))
+        witness.call_log = proxy.call_log
+        entry = await proxy.receive(history(turns), "s")
+        return witness.claimed, proxy.call_log.sessions.is_claimed(entry.session.id)
+
+    assert asyncio.run(play()) == ([True], False)
+
+
+def test_calls_of_a_session_at_once_are_numbered_and_logged_one_by_one():
+    async def play():
+        proxy = Proxy()
+        prompts = [history(HEAVY_MESSAGES + number) for number in range(4)]
+        entries = await asyncio.gather(*(proxy.receive(prompt, "s") for prompt in prompts))
+        return entries, proxy.store
+
+    entries, store = asyncio.run(play())
+    spots = sorted((entry.placement.branch.number, entry.placement.call) for entry in entries)
+    logged = [row.event for row in store.events() if isinstance(row.event, CallReceived)]
+    assert spots == sorted((call.branch, call.call) for call in logged)
+    assert len(set(spots)) == 4
+
+
+def test_a_session_whose_call_could_not_be_recorded_is_read_again_from_the_log():
+    class Refusing(Witness):
+        def append(self, batch):
+            if self.call_log is not None:
+                raise RuntimeError("a fault of ours")
+            return self.store.append(batch)
+
+    async def play():
+        store = Refusing(open_store("memory:"))
+        proxy = Proxy(store)
+        await proxy.receive(history(1), "s")
+        store.call_log = proxy.call_log
+        with pytest.raises(RuntimeError):
+            await proxy.receive(history(2), "s")
+        store.call_log = None
+        return (await proxy.receive(history(2), "s")).placement
+
+    placement = asyncio.run(play())
+    assert (placement.branch.number, placement.call, placement.attempt) == (0, 2, 1)

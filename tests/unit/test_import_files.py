@@ -17,7 +17,8 @@ from instrumentation.replay import from_log, log_files, recording_files
 from instrumentation.replay.importers import _lines, detect, found
 from instrumentation.replay.log_files import Problems
 from pager.log.stores import open_store
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, Usage
 from pager.wire.dialects import load
 
@@ -37,19 +38,18 @@ def log(tmp_path):
 
 async def play(store):
     chat = load("chat")
-    journal = Journal(store, load, 10)
+    call_log = CallLog(store, load, 10)
     messages = [{"role": "user", "content": "go"}]
     for number in range(2):
         body = json.dumps({"model": "gpt-5", "messages": messages}).encode()
         known = {"x-session-id": "one", "user-agent": "some-cli/1"}
-        entry = await journal.receive(Incoming(chat, chat.parse(body), "local", known, chat.path, "", float(number)))
+        entry = await call_log.receive(Incoming(chat, chat.parse(body), "local", known, chat.path, "", float(number)))
         answer = Answer(text="Yes.", usage=Usage(100, 50, 0, 7, tells_cached=True))
         said = {"role": "assistant", "content": "Yes."}
         raw = json.dumps({"choices": [{"index": 0, "message": said, "finish_reason": "stop"}]}).encode()
-        journal.answered(entry, answer)
-        journal.answer(entry, answer, Outcome(200, raw, 1.0, 2.0, float(number)), 0)
+        call_log.answered(entry, answer, Outcome(200, raw, 1.0, 2.0, float(number)), 0)
         messages += [said, {"role": "user", "content": "on"}]
-    await journal.drain()
+    await call_log.drain()
 
 
 def write(path, content):

@@ -10,6 +10,7 @@ import pytest
 from instrumentation.accounting.client_prompts import sent
 from instrumentation.accounting.log_check import check
 from pager.errors import StoreError
+from pager.log.bypass import BypassReason
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,
@@ -24,8 +25,9 @@ from pager.paging.plan_call import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
+from pager.proxy.call import CallLog
 from pager.proxy.fail_open import FailOpen
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.log_records import Incoming, Outcome, bypassed
 from pager.sessions.rebuild import Rebuilder
 from pager.values import Answer, ToolUse, Usage
 from pager.wire import dialects
@@ -48,24 +50,23 @@ def result(call_id, text="ok"):
 
 
 class Proxy:
-    """A journal over a store that outlives it."""
+    """A call log over a store that outlives it."""
 
     def __init__(self, store, hot=100):
         self.store, self.hot = store, hot
         self.restart()
 
     def restart(self):
-        self.journal = Journal(self.store, dialects.load, self.hot)
+        self.call_log = CallLog(self.store, dialects.load, self.hot)
 
     def call(self, *messages, headers=None, answer=None, tenant="local", **members):
         async def play():
             body = json.dumps({"model": "gpt-4o", "messages": messages, **members}).encode()
             incoming = Incoming(CHAT, CHAT.parse(body), tenant, headers or {}, "/v1/chat/completions", "", 1.0)
-            entry = await self.journal.receive(incoming)
+            entry = await self.call_log.receive(incoming)
             if answer is not None:
-                self.journal.answered(entry, answer)
-                self.journal.answer(entry, answer, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
-            await self.journal.drain()
+                self.call_log.answered(entry, answer, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
+            await self.call_log.drain()
             return entry
 
         entry = asyncio.run(play())
@@ -231,7 +232,7 @@ def test_twenty_calls_at_once_on_a_cold_session_read_it_once(headers):
 
     async def send(number):
         body = json.dumps({"model": "m", "messages": [user("one"), OK, user(f"part {number}")]}).encode()
-        return await proxy.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
+        return await proxy.call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
 
     async def play():
         return await asyncio.gather(*(send(number) for number in range(20)))
@@ -298,7 +299,7 @@ def test_sessions_beyond_the_limit_are_dropped_and_read_again(tmp_path):
     store = open_store(f"sqlite:{tmp_path}")
     proxy = Proxy(store, hot=2)
     firsts = [proxy.call(user(f"session {number}")) for number in range(5)]
-    assert proxy.journal.hot_sessions == 2
+    assert len(proxy.call_log.sessions) == 2
     for number, first in enumerate(firsts):
         again = proxy.call(user(f"session {number}"), {"role": "assistant", "content": "ok"}, user("more"))
         assert again == (first[0], 0, 2, 1)
@@ -332,17 +333,17 @@ def test_a_log_that_was_broken_for_a_while_is_sound_afterwards():
     store.broken = False
     third = proxy.call(user("a"), {"role": "assistant", "content": "ok"}, user("b" * 600), user("c"))
     assert third == (first[0], 0, 2, 1)
-    assert proxy.journal.failures == 1
+    assert proxy.call_log.writer.failures == 1
     assert check(store, repair=False).problems == ()
 
 
 def test_a_failed_attempt_is_logged_with_its_number_status_and_retry_after(proxy):
     async def play():
         body = json.dumps({"model": "m", "messages": [user("x")]}).encode()
-        entry = await proxy.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+        entry = await proxy.call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
         outcome = Outcome(429, b'{"error": {}}', 1.0, 2.0, 2.0, retry_after="7")
-        proxy.journal.failure(entry, "status", "too many", outcome)
-        await proxy.journal.drain()
+        proxy.call_log.failed(entry, "status", "too many", outcome)
+        await proxy.call_log.drain()
 
     asyncio.run(play())
     (failed,) = events(proxy, AttemptFailed)
@@ -390,7 +391,7 @@ async def until(true):
 def test_a_call_placed_on_one_that_is_lost_is_placed_anew(headers, second):
     inner = open_store("memory:")
     store = Slow(inner)
-    journal = Journal(store, dialects.load, 10)
+    call_log = CallLog(store, dialects.load, 10)
     messages = {
         "the same again": [user("one")],
         "another branch": [user("two")],
@@ -399,7 +400,7 @@ def test_a_call_placed_on_one_that_is_lost_is_placed_anew(headers, second):
 
     async def send(some):
         body = json.dumps({"model": "m", "messages": some}).encode()
-        return await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
+        return await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
 
     async def play():
         first = asyncio.create_task(send([user("one")]))
@@ -426,38 +427,37 @@ def test_an_answer_that_could_not_be_written_is_written_later():
 
     async def play():
         body = json.dumps({"model": "m", "messages": [user("x")]}).encode()
-        entry = await proxy.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+        entry = await proxy.call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
         store.broken = True
-        proxy.journal.answered(entry, SAID)
-        proxy.journal.answer(entry, SAID, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
+        proxy.call_log.answered(entry, SAID, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
         await asyncio.sleep(0.01)
-        assert not proxy.journal.healthy
+        assert not proxy.call_log.writer.healthy
         store.broken = False
         body = json.dumps({"model": "m", "messages": [user("y")]}).encode()
-        await proxy.journal.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
-        await proxy.journal.drain()
+        await proxy.call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+        await proxy.call_log.drain()
 
     asyncio.run(play())
     assert [event.finish for event in events(proxy, AnswerFinished)] == ["stop"]
-    assert proxy.journal.healthy
+    assert proxy.call_log.writer.healthy
 
 
 def test_a_decision_that_could_not_be_written_is_forgotten():
     store = Breaking(open_store("memory:"))
-    journal = Journal(store, dialects.load, 10)
+    call_log = CallLog(store, dialects.load, 10)
 
     async def send(*messages):
         body = json.dumps({"model": "m", "messages": messages}).encode()
-        return await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+        return await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
 
     async def play():
         entry = await send(user("one"))
         store.broken = True
         with pytest.raises(StoreError, match="no space"):
-            await journal.note(entry, 1.0, [Bypassed("refused", "400", 0, 1)], {})
+            await call_log.decide(entry, 1.0, [Bypassed("refused", "400", 0, 1)], {})
         store.broken = False
         later = await send(user("one"), {"role": "assistant", "content": "ok"}, user("two"))
-        await journal.drain()
+        await call_log.drain()
         return entry, later
 
     entry, later = asyncio.run(play())
@@ -465,7 +465,7 @@ def test_a_decision_that_could_not_be_written_is_forgotten():
     assert (later.session.id, placed.branch.number, placed.call, placed.attempt) == (entry.session.id, 0, 2, 1)
     assert later.session.head == store.head(later.session.id)
     assert [type(row.event) for row in store.events()] == [SessionOpened, BranchOpened, CallReceived, CallReceived]
-    assert journal.failures == 1
+    assert call_log.writer.failures == 1
     assert check(store, repair=False).problems == ()
 
 
@@ -477,11 +477,11 @@ def test_calls_are_logged_anew_when_the_log_was_deleted(tmp_path, headers):
     proxy.call(user(long), headers=headers, answer=SAID)
     for file in tmp_path.iterdir():
         file.unlink()
-    assert not proxy.journal.present
+    assert not proxy.call_log.writer.present
     second = proxy.call(user(long), OK, user("more"), headers=headers, answer=SAID)
     assert second[1:] == (0, 1, 1)  # the log does not know of the first
-    assert proxy.journal.present
-    assert (proxy.journal.begun_anew, proxy.journal.failures) == (1, 1)
+    assert proxy.call_log.writer.present
+    assert (proxy.call_log.writer.begun_anew, proxy.call_log.writer.failures) == (1, 1)
     third = proxy.call(user(long), OK, user("more"), OK, user("and more"), headers=headers)
     assert third == (second[0], 0, 2, 1)
     proxy.restart()
@@ -492,21 +492,21 @@ def test_calls_are_logged_anew_when_the_log_was_deleted(tmp_path, headers):
 
 def test_what_becomes_of_a_call_whose_log_was_deleted_is_not_written_to_another(tmp_path):
     store = open_store(f"sqlite:{tmp_path}")
-    journal = Journal(store, dialects.load, 10)
+    call_log = CallLog(store, dialects.load, 10)
 
     async def send(text):
         body = json.dumps({"model": "m", "messages": [user(text)]}).encode()
-        return await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+        return await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
 
     async def play():
         entry = await send("one")
         (tmp_path / "ctxpager.sqlite3").unlink()
-        await journal.note(entry, 1.0, [Bypassed("asked", "", 0, 1)], {})
-        await until(lambda: journal.begun_anew == 1)
-        journal.answer(entry, SAID, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
-        journal.failure(entry, "status", "too many", Outcome(429, b"{}", 1.0, 2.0, 2.0))
+        await call_log.decide(entry, 1.0, [Bypassed("asked", "", 0, 1)], {})
+        await until(lambda: call_log.writer.begun_anew == 1)
+        call_log.answered(entry, SAID, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
+        call_log.failed(entry, "status", "too many", Outcome(429, b"{}", 1.0, 2.0, 2.0))
         await send("two")
-        await journal.drain()
+        await call_log.drain()
 
     asyncio.run(play())
     assert [type(row.event) for row in store.events()] == [SessionOpened, BranchOpened, CallReceived]
@@ -526,12 +526,12 @@ def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when
 
     def received(turns, policy):
         pager = Pager(Arms(Rule("policy", policy)), in_force("", {}), dialects.load, marks=False)
-        journal = Journal(store, dialects.load, 10, pager, FailOpen())
+        call_log = CallLog(store, dialects.load, 10, pager, FailOpen())
         made = [message for number in range(turns) for message in (calls(f"c{number}"), result(f"c{number}", answer))]
         tools = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}]
         body = json.dumps({"model": "gpt-4o", "messages": [user("go"), *made], "tools": tools}).encode()
         incoming = Incoming(CHAT, CHAT.parse(body), "local", {"x-session-id": "s"}, "/", "", 1.0)
-        return asyncio.run(journal.receive(incoming))
+        return asyncio.run(call_log.receive(incoming))
 
     for turns in (1, 2):
         received(turns, load_policy("keep_all", {}))
@@ -544,17 +544,17 @@ def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when
 
 def test_whoever_watches_calls_is_shown_no_credential_that_a_provider_repeats():
     key, seen = b"sk-proj-0123456789abcdef", []
-    journal = Journal(open_store("memory:"), dialects.load, 10, watch=lambda _, told: seen.extend(told))
+    call_log = CallLog(open_store("memory:"), dialects.load, 10, watch=lambda _, told: seen.extend(told))
     body = json.dumps({"model": "gpt-4o", "messages": [user("go")]}).encode()
     incoming = Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0, secrets=(key,))
     outcome = Outcome(401, b'{"error": "wrong key: %b"}' % key, 1.0, 2.0, 2.0)
 
     async def play():
-        entry = await journal.receive(incoming)
-        journal.failure(entry, "status", outcome.body.decode(), outcome)
-        journal.answer(entry, Answer(error=key.decode()), outcome, 0)
-        journal.later(entry, 1.0, [Bypassed("failed", key.decode(), 0, 1)])
-        await journal.note(entry, 1.0, [Bypassed("refused", key.decode(), 0, 1)], {})
+        entry = await call_log.receive(incoming)
+        call_log.failed(entry, "status", outcome.body.decode(), outcome)
+        call_log.answered(entry, Answer(error=key.decode()), outcome, 0)
+        call_log.record(entry, bypassed(entry, BypassReason.FAILED, key.decode(), 1.0))
+        await call_log.decide(entry, 1.0, [Bypassed("refused", key.decode(), 0, 1)], {})
 
     asyncio.run(play())
     assert [type(event) for event in seen[-4:]] == [AttemptFailed, AnswerFinished, Bypassed, Bypassed]

@@ -44,7 +44,8 @@ from pager.paging.priors import (
     newest,
 )
 from pager.paging.stub import handle_of
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
 from pager.tools.decide import Sent, Toolset
 from pager.values import Answer, Usage
 from pager.wire.dialects import load
@@ -98,7 +99,7 @@ def idle(calls, after=0):
 
 
 class Log:
-    """A log that a real journal has written."""
+    """A log that a real call log has written."""
 
     def __init__(self, store=None):
         self.store = store or open_store("memory:")
@@ -110,16 +111,17 @@ class Log:
 
     async def _play(self, histories, headers, at, more):
         apart, usage = more.pop("apart", 1), more.pop("usage", None)
-        journal = Journal(self.store, load, 100)
+        call_log = CallLog(self.store, load, 100)
         for number, history in enumerate(histories):
             extra = {"tools": TOOLS} if not isinstance(history, dict) else {}
             body = {"model": "m", "messages": history, **extra} if extra else history
             request = CHAT.parse(json.dumps({**body, **more}).encode())
-            entry = await journal.receive(Incoming(CHAT, request, "local", headers, CHAT.path, "", at + number * apart))
+            entry = await call_log.receive(
+                Incoming(CHAT, request, "local", headers, CHAT.path, "", at + number * apart)
+            )
             answer = Answer(text="Yes.", usage=usage)
-            journal.answered(entry, answer)
-            journal.answer(entry, answer, Outcome(200, b"{}", 1.0, 2.0, at + number), 0)
-        await journal.drain()
+            call_log.answered(entry, answer, Outcome(200, b"{}", 1.0, 2.0, at + number), 0)
+        await call_log.drain()
 
     def learned(self, now=LATER):
         return learn(self.store, load, now)

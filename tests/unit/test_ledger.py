@@ -1,4 +1,4 @@
-"""The ledger of a log that the real journal and planner have written."""
+"""The ledger of a log that the real call log and planner have written."""
 
 import asyncio
 import json
@@ -62,8 +62,8 @@ from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
 from pager.paging.stub import handle_of
 from pager.pricing.rates import in_force
-from pager.proxy import call as driver
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog, unread_request
+from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, Part
@@ -123,25 +123,25 @@ def play(store, calls, *, name="fifo_age", options=FIFO, dialect="chat", tools=O
 
     async def go():
         pager = Pager(arms or Arms(rule), ANTHROPIC, load, marks=marks, tools=tools)
-        journal, now = Journal(store, load, 10, pager), 1_000_000.0
+        call_log, now = CallLog(store, load, 10, pager), 1_000_000.0
         for one in calls:
             now += one.gap
             raw = one.body if isinstance(one.body, bytes) else json.dumps(one.body).encode()
             headers = {"x-session-id": key, "user-agent": "pi/0.73", **one.headers}
-            entry = await journal.receive(Incoming(spoken, spoken.parse(raw), "local", headers, spoken.path, "", now))
-            legs = await one.then(journal, pager, entry, now) if one.then is not None else 0
+            entry = await call_log.receive(Incoming(spoken, spoken.parse(raw), "local", headers, spoken.path, "", now))
+            legs = await one.then(call_log, pager, entry, now) if one.then is not None else 0
             sent = {}
             if entry.paged is not None and entry.paged.outgoing.changed:
                 outgoing = entry.paged.outgoing
                 sent = {"sent": outgoing.digest(entry.recipe.body), "sent_size": outgoing.size, "legs": legs or 0}
             outcome = Outcome(200, answer_of(one), 1.0, 2.0, now, **sent)
             if not one.answered:
-                journal.failure(entry, "status", "HTTP 500", outcome)
+                call_log.failed(entry, "status", "HTTP 500", outcome)
                 continue
             uses = tuple(ToolUse(at, f"u{now}{at}", tool, "{}") for at, tool in enumerate(one.calls))
             answer = Answer(text="Yes.", usage=one.usage, calls=uses, model=one.served)
-            journal.answer(entry, answer, outcome, one.estimate)
-        await journal.drain()
+            call_log.answered(entry, answer, outcome, one.estimate)
+        await call_log.drain()
         return entry.session.id
 
     return asyncio.run(go())
@@ -169,7 +169,7 @@ def asked_for(handle, number, *, usage=None, pages=None, **more):
     brought = f"=== {handle}, all 60 lines ===\n{page('alpha')}"
     asked = {"id": "h1", "type": "function", "function": {"name": "page_in", "arguments": json.dumps([handle])}}
 
-    async def page_in(journal, pager, entry, now):
+    async def page_in(call_log, pager, entry, now):
         parts = [Part("text", msgspec.Raw(b'"I look."')), Part("call", msgspec.Raw(json.dumps(asked).encode()), True)]
         leg = Leg(parts, [msgspec.Raw(json.dumps(result("h1", brought)).encode())])
         said, none = msgspec.json.encode(leg), sha256(b"")
@@ -178,7 +178,7 @@ def asked_for(handle, number, *, usage=None, pages=None, **more):
             *(0, number, 1, 1, sha256(said).hexdigest(), none.hexdigest(), 0), usage=usage, pages=handles, **more
         )
         entry.paged.table.apply(event, leg)
-        await journal.note(entry, now, [event], {sha256(said).digest(): said, none.digest(): b""})
+        await call_log.decide(entry, now, [event], {sha256(said).digest(): said, none.digest(): b""})
         return 1
 
     return page_in
@@ -490,8 +490,8 @@ def test_a_call_that_went_out_in_full_is_as_the_client_sent_it():
 
 
 def test_a_refused_request_was_answered_in_full_even_if_it_had_cache_marks():
-    async def refused(journal, pager, entry, now):
-        await journal.note(entry, now, [Bypassed("refused", "HTTP 400", 0, 3)], {})
+    async def refused(call_log, pager, entry, now):
+        await call_log.decide(entry, now, [Bypassed("refused", "HTTP 400", 0, 3)], {})
 
     store = Store()
     calls = grown(3)
@@ -522,9 +522,9 @@ def test_an_answer_that_failed_is_no_answered_call():
 
 
 def test_what_was_evicted_to_fit_the_window_is_told_though_the_call_was_to_go_in_full():
-    async def too_long(journal, pager, entry, now):
+    async def too_long(call_log, pager, entry, now):
         repacked = pager.rescue(entry.paged, 0, 100)
-        await journal.note(entry, now, [repacked], entry.paged.blobs)
+        await call_log.decide(entry, now, [repacked], entry.paged.blobs)
 
     store = Store()
     calls = grown(3)
@@ -555,7 +555,7 @@ def test_a_page_in_beside_calls_of_the_client_is_no_request_of_its_own():
 
 
 def test_several_changes_at_one_call_are_told_as_one():
-    async def more(journal, pager, entry, now):
+    async def more(call_log, pager, entry, now):
         more = Repacked(0, 3, 1, "client", "gone", rewritten=5, price=2.0, warm=True)
         store.append(noted(entry.session.id, more))
 
@@ -601,11 +601,11 @@ def test_a_request_that_could_not_be_read_is_counted_as_other():
     store, spoken = Store(), load("chat")
 
     async def go():
-        journal = Journal(store, load, 10)
-        request = driver._unread(spoken, b"no json at all")
-        entry = await journal.receive(Incoming(spoken, request, "local", {}, spoken.path, "", 1.0, "no JSON"))
-        journal.answer(entry, Answer(text="What?"), Outcome(200, b"{}", 1.0, 2.0, 1.0), 0)
-        await journal.drain()
+        call_log = CallLog(store, load, 10)
+        request = unread_request(spoken, b"no json at all")
+        entry = await call_log.receive(Incoming(spoken, request, "local", {}, spoken.path, "", 1.0, "no JSON"))
+        call_log.answered(entry, Answer(text="What?"), Outcome(200, b"{}", 1.0, 2.0, 1.0), 0)
+        await call_log.drain()
 
     asyncio.run(go())
     (one,) = told(store).calls

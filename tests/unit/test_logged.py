@@ -16,7 +16,8 @@ from pager.paging.plan_call import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
 
@@ -66,12 +67,12 @@ def answer_body(message, finish="stop"):
 
 
 class Proxy:
-    """A journal over a store, with a policy or none."""
+    """A call log over a store, with a policy or none."""
 
     def __init__(self, folder, policy=None):
         self.store = open_store("memory:")
         pager = Pager(Arms(Rule("test", policy)), MODELS, load, marks=False) if policy else None
-        self.journal = Journal(self.store, load, 10, pager)
+        self.call_log = CallLog(self.store, load, 10, pager)
         self.at = 0.0
 
     def call(
@@ -85,7 +86,7 @@ class Proxy:
     async def _play(self, dialect, body, says, usage, fails, raw, headers):
         known = {"x-session-id": "one", "user-agent": "some-cli/1 linux", **headers}
         incoming = Incoming(dialect, dialect.parse(body), "local", known, dialect.path, "", self.at)
-        entry = await self.journal.receive(incoming)
+        entry = await self.call_log.receive(incoming)
         message = says or {"role": "assistant", "content": "Yes."}
         uses = [
             ToolUse(at, one["id"], one["function"]["name"], one["function"]["arguments"])
@@ -93,12 +94,11 @@ class Proxy:
         ]
         outcome = Outcome(500 if fails else 200, raw if raw is not None else answer_body(message), 1.0, 2.0, self.at)
         if fails:
-            self.journal.failure(entry, "status", "busy", outcome)
+            self.call_log.failed(entry, "status", "busy", outcome)
         else:
             answer = Answer(text=message["content"] or "", calls=tuple(uses), usage=usage)
-            self.journal.answered(entry, answer)
-            self.journal.answer(entry, answer, outcome, 0)
-        await self.journal.drain()
+            self.call_log.answered(entry, answer, outcome, 0)
+        await self.call_log.drain()
         return entry.session.id
 
     def read(self):
@@ -265,8 +265,8 @@ def test_a_request_that_could_not_be_read_has_no_items(proxy):
             }
         )
         incoming = Incoming(CHAT, opaque, "local", {"x-session-id": "one"}, CHAT.path, "", 1.0, "not JSON")
-        await proxy.journal.receive(incoming)
-        await proxy.journal.drain()
+        await proxy.call_log.receive(incoming)
+        await proxy.call_log.drain()
 
     asyncio.run(play())
     (step,) = proxy.read().steps

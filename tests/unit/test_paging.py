@@ -36,8 +36,8 @@ from pager.paging.priors import (
 from pager.paging.stub import HANDLE, handle_of
 from pager.pricing.provider_cache import uncached
 from pager.pricing.rates import Models
+from pager.proxy.call import CallLog
 from pager.proxy.log_records import Incoming
-from pager.proxy.log_writer import Journal
 from pager.sessions import registry
 from pager.sessions.identity import Key
 from pager.sessions.lineage import (
@@ -667,7 +667,7 @@ class Proxy:
     def start(self, arms, learned=""):
         self.pager = Pager(arms, MODELS, load, marks=False)
         self.pager.learned = learned
-        self.journal = Journal(self.store, load, 10, self.pager)
+        self.call_log = CallLog(self.store, load, 10, self.pager)
         return self
 
     def send(self, *items, session="s"):
@@ -675,8 +675,8 @@ class Proxy:
             headers = {"x-session-id": session, **HARNESS}
             request = load("chat").parse(json.dumps(body(*items)).encode())
             self.now += 10.0
-            entry = await self.journal.receive(Incoming(load("chat"), request, "local", headers, "/", "", self.now))
-            await self.journal.drain()
+            entry = await self.call_log.receive(Incoming(load("chat"), request, "local", headers, "/", "", self.now))
+            await self.call_log.drain()
             return entry
 
         return asyncio.run(receive())

@@ -26,8 +26,8 @@ from pager.paging.plan_call import Pager
 from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, Rule
 from pager.pricing.rates import Models
+from pager.proxy.call import CallLog
 from pager.proxy.log_records import Incoming, Outcome, tokens
-from pager.proxy.log_writer import Journal
 from pager.sessions.rebuild import Rebuilder
 from pager.testing.scripted.chat import Chat
 from pager.testing.scripted.common import Turn
@@ -479,13 +479,13 @@ class Player:
 
     def restart(self):
         self.pager = Pager(Arms(Rule("moody", self.policy)), MODELS, dialects.load, marks=self.marks)
-        self.journal = Journal(self.store, dialects.load, 10, self.pager)
+        self.call_log = CallLog(self.store, dialects.load, 10, self.pager)
 
     def play(self, steps):
         async def played():
             for step in steps:
                 await self.step(step)
-            await self.journal.drain()
+            await self.call_log.drain()
 
         asyncio.run(played())
         return self
@@ -502,8 +502,7 @@ class Player:
         usage = tokens(said)
         if entry.paged is not None and usage is not None:
             entry.paged.table.learn_usage(usage, len(entry.incoming.request.body), entry.placement.call)
-        self.journal.answered(entry, said)
-        self.journal.answer(entry, said, Outcome(200, answer, 1.0, 2.0, self.now), 0)
+        self.call_log.answered(entry, said, Outcome(200, answer, 1.0, 2.0, self.now), 0)
         ids = self.harness.take(json.loads(answer))
         if ids:
             self.harness.results(list(zip(ids, step.uses, strict=True)))
@@ -512,14 +511,14 @@ class Player:
 
     async def call(self, step, body):
         if self.calls in self.restarts:
-            await self.journal.drain()
+            await self.call_log.drain()
             self.restart()
         self.calls += 1
         self.now += step.gap
         headers = {"x-session-id": "s", **({"x-pager-bypass": "1"} if step.bypass else {})}
         request = self.dialect.parse(body)
         incoming = Incoming(self.dialect, request, "local", headers, "/v1" + self.dialect.path, "", self.now)
-        entry = await self.journal.receive(incoming)
+        entry = await self.call_log.receive(incoming)
         assert not entry.session.unpaged
         if step.rescue:
             await self.rescue(entry, step.rescue)
@@ -529,7 +528,7 @@ class Player:
     async def rescue(self, entry, excess):
         repacked = self.pager.rescue(entry.paged, entry.placement.branch.number, excess)
         if repacked is not None:
-            await self.journal.note(entry, self.now, [repacked], entry.paged.blobs)
+            await self.call_log.decide(entry, self.now, [repacked], entry.paged.blobs)
 
     def note(self, entry, leg, outgoing):
         paged = entry.paged
@@ -614,7 +613,7 @@ class Player:
             mixed=held.mixed,
         )
         table.apply(finished, leg)
-        await self.journal.note(entry, self.now, [finished], {sha256(said).digest(): said})
+        await self.call_log.decide(entry, self.now, [finished], {sha256(said).digest(): said})
         return leg
 
 

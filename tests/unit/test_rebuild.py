@@ -24,8 +24,8 @@ from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.stub import handle_of
 from pager.pricing.rates import Models
+from pager.proxy.call import CallLog
 from pager.proxy.log_records import Incoming
-from pager.proxy.log_writer import Journal
 from pager.sessions.lineage import Session
 from pager.sessions.message_cache import MessageCache
 from pager.sessions.rebuild import Rebuilder
@@ -226,7 +226,7 @@ def test_a_session_that_is_read_again_goes_on_with_the_same_bytes():
 
     def journal():
         pager = Pager(Arms(Rule("greedy", Greedy())), Models.load(), dialects.load, marks=True)
-        return Journal(store, dialects.load, 10, pager)
+        return CallLog(store, dialects.load, 10, pager)
 
     async def send(to):
         tools = b'[{"type":"function","function":{"name":"read"}}]'
@@ -256,7 +256,7 @@ def test_a_client_that_compacts_its_history_keeps_the_added_tool_and_the_account
 
     def journal():
         pager = Pager(Arms(Rule("greedy", Greedy())), Models.load(), dialects.load, marks=False)
-        return Journal(store, dialects.load, 10, pager)
+        return CallLog(store, dialects.load, 10, pager)
 
     def body(*items, system="be brief"):
         tools = [{"name": "read", "input_schema": {"type": "object"}}]

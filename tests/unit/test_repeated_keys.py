@@ -9,8 +9,8 @@ from pager.log.stores import open_store
 from pager.paging.plan_call import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.pricing.rates import Models
+from pager.proxy.call import CallLog
 from pager.proxy.log_records import Incoming, Outcome
-from pager.proxy.log_writer import Journal
 from pager.values import Answer
 from pager.wire import dialects
 from pager.wire.page_spans import stubbed
@@ -72,19 +72,19 @@ def bodies(wire, twice, calls=7):
 def play(store, wire, twice):
     dialect = dialects.load(wire)
 
-    def journal():
+    def call_log():
         rule = Rule("fifo_age", FifoAge(age=2, size=500))
-        return Journal(store, dialects.load, 10, Pager(Arms(rule), Models.load(), dialects.load, marks=True))
+        return CallLog(store, dialects.load, 10, Pager(Arms(rule), Models.load(), dialects.load, marks=True))
 
     async def played():
-        entries, live = [], journal()
+        entries, live = [], call_log()
         for number, body in enumerate(bodies(wire, twice)):
             facts = ("local", {"x-session-id": "s"}, dialect.path, "", 10.0 * number)
             entries.append(await live.receive(Incoming(dialect, dialect.parse(body), *facts)))
-            live.answer(entries[-1], Answer(text="Yes."), Outcome(200, b"{}", 1.0, 2.0, 10.0 * number), 0)
+            live.answered(entries[-1], Answer(text="Yes."), Outcome(200, b"{}", 1.0, 2.0, 10.0 * number), 0)
             await live.drain()
             if number == 4:
-                live = journal()  # as after a restart
+                live = call_log()  # as after a restart
         return entries
 
     return asyncio.run(played())

@@ -23,7 +23,8 @@ from pager.log.store import Batch, Place
 from pager.log.stores import Location, open_store
 from pager.log.stores.sqlite.file import PAGE
 from pager.log.stores.sqlite.store import Store
-from pager.proxy.log_writer import Incoming, Journal
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming
 from pager.wire import dialects
 
 CHAT = dialects.load("chat")
@@ -210,8 +211,8 @@ def test_sessions_are_found_again_though_what_leads_to_them_was_lost(tmp_path, t
     async def call(store, *texts):
         messages = [part for text in texts for part in ({"role": "user", "content": text}, said)][:-1]
         body = json.dumps({"model": "m", "messages": messages}).encode()
-        journal = Journal(store, dialects.load, 10)
-        entry = await journal.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
+        call_log = CallLog(store, dialects.load, 10)
+        entry = await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
         return entry.session.id, entry.placement.call
 
     with closing(open_store(f"sqlite:{tmp_path}")) as store:

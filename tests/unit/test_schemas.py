@@ -1,4 +1,4 @@
-"""What tools took in prompts and how calls of them went, from a log that the real journal and planner have written."""
+"""What tools took in prompts and how calls of them went, from a log that the real call log and planner have written."""
 
 import asyncio
 import json
@@ -32,7 +32,8 @@ from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
 from pager.pricing.rates import in_force
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
 from pager.tools.decide import decode
 from pager.values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
@@ -86,23 +87,23 @@ def body(said, turn):
     return json.dumps({"model": "some-model", "messages": messages, **offered, **turn.members}).encode()
 
 
-async def answer(journal, entry, turn, now):
+async def answer(call_log, entry, turn, now):
     """Log the legs and the answer of a call, with what the proxy would say went out."""
     where = (entry.placement.branch.number, entry.placement.call, entry.placement.attempt)
     for number, leg in enumerate(turn.legs, 1):
         event = LegFinished(*where, leg=number, said=EMPTY, body=EMPTY, size=0, **leg)
-        await journal.note(entry, now, [event], {sha256(b"").digest(): b""})
+        await call_log.decide(entry, now, [event], {sha256(b"").digest(): b""})
     if turn.bypass:
         if entry.paged is not None:
             entry.paged.table.sent_in_full("HTTP 400" if turn.bypass == BypassReason.REFUSED else "")
-        await journal.note(entry, now, [Bypassed(turn.bypass, "HTTP 400", *where[:2])], {})
+        await call_log.decide(entry, now, [Bypassed(turn.bypass, "HTTP 400", *where[:2])], {})
     paged, unmodified = entry.paged, turn.bypass or entry.paged is None or not entry.paged.outgoing.changed
     outcome = Outcome(200, b"{}", 1.0, 2.0, now, sent="" if unmodified else paged.outgoing.digest(entry.recipe.body))
     if turn.fails:
-        journal.failure(entry, "stream", "it broke off", outcome)
+        call_log.failed(entry, "stream", "it broke off", outcome)
         return
     uses = tuple(ToolUse(at, f"c{now}_{at}", name, said) for at, (name, said) in enumerate(turn.uses))
-    journal.answer(entry, Answer(text="Yes.", calls=uses, usage=Usage(9_000, tells_cached=True)), outcome, 0)
+    call_log.answered(entry, Answer(text="Yes.", calls=uses, usage=Usage(9_000, tells_cached=True)), outcome, 0)
 
 
 def play(store, turns, *, key="one", at=1_000_000.0, policy="cost_aware", tools=None, dialect="chat"):
@@ -112,15 +113,15 @@ def play(store, turns, *, key="one", at=1_000_000.0, policy="cost_aware", tools=
     async def go():
         rule = Rule(policy, load_policy(policy))
         pager = Pager(Arms(rule), ANTHROPIC, load, marks=True, tools=tools or Shortening())
-        journal, now, said = Journal(store, load, 10, pager), at, 0
+        call_log, now, said = CallLog(store, load, 10, pager), at, 0
         for turn in turns:
             now += turn.gap
             headers = {"x-session-id": key, "user-agent": "pi/0.73", **turn.headers}
             request = spoken.parse(body(said, turn))
-            entry = await journal.receive(Incoming(spoken, request, "local", headers, spoken.path, "", now))
-            await answer(journal, entry, turn, now)
+            entry = await call_log.receive(Incoming(spoken, request, "local", headers, spoken.path, "", now))
+            await answer(call_log, entry, turn, now)
             said += not turn.again
-        await journal.drain()
+        await call_log.drain()
         return entry.session.id
 
     return asyncio.run(go())

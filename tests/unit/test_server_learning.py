@@ -33,7 +33,7 @@ from pager.paging.priors import (
     Harness,
 )
 from pager.pricing.rates import Models
-from pager.proxy.log_writer import Journal
+from pager.proxy.call import CallLog
 from pager.proxy.serving.learner import (
     Learner,
     Pace,
@@ -71,7 +71,7 @@ def store(tmp_path):
 @pytest.fixture
 def pager(store):
     made = Pager(Arms(Rule("cost_aware", load_policy("cost_aware"))), Models.load(), load, marks=True)
-    Journal(store, load, 10, made)
+    CallLog(store, load, 10, made)
     return made
 
 

@@ -26,9 +26,9 @@ from pager.paging.plan_call import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
+from pager.proxy.call import CallLog
 from pager.proxy.fault_loop import Legs, Wiring
 from pager.proxy.log_records import Incoming
-from pager.proxy.log_writer import Journal
 from pager.proxy.relay import Exchange
 from pager.proxy.retries import Limits
 from pager.proxy.upstream import Upstream
@@ -456,7 +456,7 @@ async def _beaten(scripted, dialect, calls):
     """What the client of the last of these calls gets where a heart beats every hundredth of a second."""
     rule = Rule("fifo_age", load_policy("fifo_age", {"age": 2}))
     pager = Pager(Arms(rule), in_force("", {}), dialects.load, marks=False)
-    journal = Journal(open_store("memory:"), dialects.load, 10, pager)
+    call_log = CallLog(open_store("memory:"), dialects.load, 10, pager)
     upstream = Upstream(UpstreamSettings(url=scripted.url), {})
     scope = {"method": "POST", "raw_path": f"/v1{dialect.path}".encode(), "query_string": b"", "headers": []}
     got = []
@@ -466,8 +466,8 @@ async def _beaten(scripted, dialect, calls):
 
     for body in calls:
         incoming = Incoming(dialect, dialect.parse(body), "local", {"x-session-id": "s"}, "", "", time.time())
-        entry = await journal.receive(incoming)
-    wiring = Wiring(upstream, journal, pager, time.time, Limits(5, 60), lambda: 0.0, beat=0.01)
+        entry = await call_log.receive(incoming)
+    wiring = Wiring(upstream, call_log.decide, call_log.aside, pager, time.time, Limits(5, 60), lambda: 0.0, beat=0.01)
     legs = Legs(wiring, entry, entry.paged, calls[-1], scope, send)
     await upstream.start()
     releasing = asyncio.create_task(_release(scripted))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pager.log.stores import open_store
-from pager.proxy.log_writer import Incoming, Journal, Outcome
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, ToolUse
 from pager.wire import dialects
 
@@ -113,22 +114,21 @@ def ids_in(bodies, name):
 
 async def labels(path, restart):
     store = open_store("memory:")
-    journal = Journal(store, dialects.load, 100)
+    call_log = CallLog(store, dialects.load, 100)
     rows = list(requests(path))
     letters, told, seen = {}, [], set()
     for number, (dialect, body, headers, reply) in enumerate(rows):
         if restart:
-            journal = Journal(store, dialects.load, 100)
+            call_log = CallLog(store, dialects.load, 100)
         parsed = dialect.parse(json.dumps(body).encode())
-        entry = await journal.receive(Incoming(dialect, parsed, "local", headers, dialect.path, "", float(number)))
+        entry = await call_log.receive(Incoming(dialect, parsed, "local", headers, dialect.path, "", float(number)))
         letter = letters.setdefault(entry.session.id, chr(ord("A") + len(letters)))
         spot = entry.placement
         told.append(f"{letter}{spot.branch.number}.{spot.call}" + (f"#{spot.attempt}" if spot.attempt > 1 else ""))
         answer = answer_of(body, reply, [row[1] for row in rows[number + 1 :]], seen)
         if answer is not None:
-            journal.answered(entry, answer)
-            journal.answer(entry, answer, Outcome(200, b"{}", 1.0, 1.0, float(number)), 0)
-        await journal.drain()
+            call_log.answered(entry, answer, Outcome(200, b"{}", 1.0, 1.0, float(number)), 0)
+        await call_log.drain()
     return " ".join(told)
 
 

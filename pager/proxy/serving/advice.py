@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pager.log.events import CallReceived, Event
-from pager.proxy.log_records import Entry
+from pager.proxy.log_records import PlacedCall
 from pager.values import Request
 
 MANY = 10
@@ -22,11 +22,11 @@ class Advice:
     def __init__(self) -> None:
         self._given = False
 
-    def happened(self, entry: Entry, events: Sequence[Event]) -> None:
+    def happened(self, placed: PlacedCall, events: Sequence[Event]) -> None:
         """Look at the first call of a branch; those after it bring the same tools."""
         if self._given or not any(isinstance(event, CallReceived) and event.call == 1 for event in events):
             return
-        loaded = mcp_tools(entry.incoming.request) if is_claude_code(entry.incoming.headers) else 0
+        loaded = mcp_tools(placed.incoming.request) if is_claude_code(placed.incoming.headers) else 0
         if loaded >= MANY:
             self._given = True
             log.warning(

@@ -5,8 +5,7 @@ from typing import Protocol
 
 import orjson
 
-from pager.proxy.call import Driver
-from pager.proxy.log_writer import Journal
+from pager.proxy.call import CallLog, Pipeline
 from pager.proxy.relay import Scope, Send
 from pager.proxy.request_body import Receive
 from pager.proxy.serving.metrics import Metrics, Standing
@@ -37,10 +36,10 @@ class App:
 
     def __init__(
         self,
-        driver: Driver,
+        pipeline: Pipeline,
         dialects: list[Dialect],
         upstream: Upstream,
-        journal: Journal | None,
+        calls: CallLog | None,
         on_start: Callable[[], None],
         on_stop: Callable[[], Awaitable[None]],
         counted: Metrics | None = None,
@@ -48,10 +47,11 @@ class App:
     ) -> None:
         self._counted = counted or Metrics()
         self._dashboard = dashboard
-        self._driver = driver
+        self._pipeline = pipeline
         self._dialects = dialects
         self._upstream = upstream
-        self._journal = journal
+        self._log = calls.writer if calls is not None else None
+        self._sessions = calls.sessions if calls is not None else ()
         self._on_start = on_start
         self._on_stop = on_stop
 
@@ -62,15 +62,15 @@ class App:
         path: str = scope["path"]
         for dialect in self._dialects if scope["method"] == "POST" else ():
             if dialect.accepts(path.removeprefix("/v1")):
-                return await self._driver.call(dialect, scope, receive, send)
+                return await self._pipeline.call(dialect, scope, receive, send)
             if dialect.count_path and dialect.count_path == path.removeprefix("/v1"):
-                return await self._driver.count(dialect, scope, receive, send)
+                return await self._pipeline.count(dialect, scope, receive, send)
         if (own := self._own(path, scope["method"])) is not None:
             return await own(scope, receive, send)
         if _wants_websocket(scope):
             headers = [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
             return await _json(send, 426, {"error": {"message": NO_WEBSOCKET, "type": "upgrade_required"}}, headers)
-        return await self._driver.forward(self.owner(scope), scope, receive, send)
+        return await self._pipeline.forward(self.owner(scope), scope, receive, send)
 
     def _own(self, path: str, method: str) -> Asgi | None:
         """What of ours answers this path, if anything."""
@@ -96,29 +96,27 @@ class App:
         return ((at, beginning) for at, dialect in enumerate(self._dialects) for beginning in dialect.resources)
 
     async def _health(self, _: Scope, __: Receive, send: Send) -> None:
-        journal, driver = self._journal, self._driver
+        log, pipeline = self._log, self._pipeline
         facts = {
-            "status": "ok" if journal and journal.healthy and journal.present else "degraded",
-            "calls": driver.calls,
-            "bypassed": driver.bypassed,
-            "hot_sessions": journal.hot_sessions if journal else 0,
+            "status": "ok" if log and log.healthy and log.present else "degraded",
+            "calls": pipeline.calls,
+            "bypassed": self._counted.bypasses,
+            "hot_sessions": len(self._sessions),
             "log": {
-                "open": journal is not None and journal.present,
-                "begun_anew": journal.begun_anew if journal else 0,
-                "failed_writes": journal.failures if journal else 0,
-                "last_failure": driver.without_paths(journal.last_failure)
-                if journal
-                else "the log could not be opened",
+                "open": log is not None and log.present,
+                "begun_anew": log.begun_anew if log else 0,
+                "failed_writes": log.failures if log else 0,
+                "last_failure": pipeline.without_paths(log.last_failure) if log else "the log could not be opened",
             },
         }
         await _json(send, 200, facts)
 
     async def _metrics(self, scope: Scope, _: Receive, send: Send) -> None:
         """What was counted, for Prometheus."""
-        journal, failed = self._journal, self._driver.failed_steps
+        log, failed = self._log, self._pipeline.failed_steps
         standing = Standing(failed)
-        if journal is not None:
-            standing = Standing(failed, journal.failures, journal.healthy, journal.queue, journal.hot_sessions)
+        if log is not None:
+            standing = Standing(failed, log.failures, log.healthy, log.queue, len(self._sessions))
         accept = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"accept"), "")
         await _answer(send, 200, *self._counted.text(standing, accept))
 
@@ -127,7 +125,7 @@ class App:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 await self._upstream.start()
-                self._driver.warm_up()
+                self._pipeline.warm_up()
                 self._on_start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":

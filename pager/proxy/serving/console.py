@@ -21,7 +21,7 @@ from pager.log.events import (
     Repacked,
     Tokens,
 )
-from pager.proxy.log_records import Entry
+from pager.proxy.log_records import PlacedCall
 from pager.terminal import say
 
 Price = Callable[[str, Tokens], float | None]
@@ -53,13 +53,13 @@ class Console:
         self._thread = threading.Thread(target=self._write, name="console", daemon=True)
         self._thread.start()
 
-    def happened(self, entry: Entry, events: Sequence[Event]) -> None:
+    def happened(self, placed: PlacedCall, events: Sequence[Event]) -> None:
         """Take in what happened in a call, and show what a user should know of it."""
-        where = entry.spot.session, entry.spot.branch, entry.spot.call
+        where = placed.spot.session, placed.spot.branch, placed.spot.call
         call = self._calls.setdefault(where, _Call())
         while len(self._calls) > UNDER_WAY:
             self._calls.popitem(last=False)
-        model = entry.incoming.request.model
+        model = placed.incoming.request.model
         for event in events:
             match event:
                 case LegFinished():
@@ -70,13 +70,13 @@ class Console:
                     call.removed += len(event.pages)
                 case AnswerFinished():
                     self._paid(call, model, event.usage)
-                    self._say(entry, _answered(event, call, len(entry.incoming.request.body)))
+                    self._say(placed, _answered(event, call, len(placed.incoming.request.body)))
                     self._calls.pop(where, None)
                 case AttemptFailed():
-                    self._say(entry, _failed(event))
+                    self._say(placed, _failed(event))
                     self._calls.pop(where, None)
                 case Bypassed():
-                    self._say(entry, f"not paged, {event.reason.replace('_', ' ')}: {_plain(event.detail)}")
+                    self._say(placed, f"not paged, {event.reason.replace('_', ' ')}: {_plain(event.detail)}")
 
     def close(self) -> None:
         """Write what is left, if the terminal takes it."""
@@ -88,8 +88,8 @@ class Console:
             price = self._price(model, usage)
             call.dollars = None if price is None else call.dollars + price
 
-    def _say(self, entry: Entry, words: str) -> None:
-        spot = entry.spot
+    def _say(self, placed: PlacedCall, words: str) -> None:
+        spot = placed.spot
         at = datetime.now().astimezone()
         self._put(f"{at:%H:%M:%S} {spot.session[:10]} {spot.branch}:{spot.call:<4} {words}")
 

@@ -21,10 +21,9 @@ from pager.paging.plan_call import Pager
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import UNCHANGED, Arms, Rule
 from pager.paging.policy_loader import load_policy
-from pager.proxy.call import Driver
+from pager.proxy.call import CallLog, Pipeline
 from pager.proxy.fail_open import FailOpen
-from pager.proxy.log_records import Entry
-from pager.proxy.log_writer import Journal
+from pager.proxy.log_records import PlacedCall
 from pager.proxy.serving.advice import Advice
 from pager.proxy.serving.app import App, Dashboard
 from pager.proxy.serving.connection import connection
@@ -78,10 +77,10 @@ def build(
     meter = Meter(metrics, fail_open)
     hot = settings.identity.hot_sessions
     watch = _guarded(console, fail_open)
-    journal = Journal(store, dialects.load, hot, pager, fail_open, meter, watch) if store else None
+    calls = CallLog(store, dialects.load, hot, pager, fail_open, meter, watch) if store else None
     upstream = Upstream(settings.upstream, env)
     tenants = tenants_of(settings, env)
-    driver = Driver(settings, upstream, journal, tenants, pager, fail_open, meter)
+    pipeline = Pipeline(settings, upstream, calls, tenants, pager, fail_open, meter)
     _recall(settings, pager, store)
     learner = Learner(pager, store, command(settings)) if pager and store and may_learn(settings) else None
 
@@ -95,24 +94,24 @@ def build(
                 await learner.stop()
             if shown is not None:
                 await shown.close()
-            await driver.drain()
+            await pipeline.drain()
         finally:
             if store is not None:
                 await asyncio.to_thread(store.close)
 
     spoken = [dialects.load(name) for name in dialects.names()]
-    return Door(App(driver, spoken, upstream, journal, start, stop, metrics, shown), settings, tenants.keys())
+    return Door(App(pipeline, spoken, upstream, calls, start, stop, metrics, shown), settings, tenants.keys())
 
 
-def _guarded(console: Console | None, fail_open: FailOpen) -> Callable[[Entry, Sequence[Event]], None]:
+def _guarded(console: Console | None, fail_open: FailOpen) -> Callable[[PlacedCall, Sequence[Event]], None]:
     """Shows what happens in calls, if there is a console, and gives advice; whatever fails there, calls go on."""
     advice = Advice()
 
-    def watch(entry: Entry, events: Sequence[Event]) -> None:
+    def watch(call: PlacedCall, events: Sequence[Event]) -> None:
         with fail_open():
-            advice.happened(entry, events)
+            advice.happened(call, events)
             if console is not None:
-                console.happened(entry, events)
+                console.happened(call, events)
 
     return watch
 

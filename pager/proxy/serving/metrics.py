@@ -171,6 +171,11 @@ class Metrics:
         """A call went out without something of ours."""
         self._add("bypassed", reason if reason in _REASONS else OTHER)
 
+    @property
+    def bypasses(self) -> int:
+        """How often a call went out without something of ours, for whatever reason."""
+        return sum(self.counts["bypassed"].values())
+
     def _add(self, name: str, *labels: str, by: int = 1) -> None:
         self.counts[name][labels] += by
 
