@@ -5,6 +5,8 @@ session, which stands next to it in the log. ``docs/log.md`` has the table of ki
 test keeps it and this page the same.
 """
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import msgspec
@@ -348,22 +350,7 @@ class Learned(Event, frozen=True):
 
 EVENT_TYPES: tuple[type[Event], ...] = tuple(Event.__subclasses__())
 _encoder = msgspec.json.Encoder(order="deterministic")
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-    SessionOpened
-    | BranchOpened
-    | CallReceived
-    | AnswerFinished
-    | PromptCounted
-    | ToolCalled
-    | AttemptFailed
-    | Bypassed
-    | Repacked
-    | ToolsDecided
-    | Marked
-    | LegFinished
-    | LegFailed
-    | Learned
-)
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, EVENT_TYPES))
 
 
 def encode(event: Event) -> bytes:

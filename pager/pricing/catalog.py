@@ -8,7 +8,7 @@ that is not known is taken apart, step by step, until what is left is.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from typing import Any
@@ -172,7 +172,7 @@ class Catalog:
             facts["provider"] = self.providers[facts["provider"]]
             sources.append(f"{self.source}, {self.date}")
         if kept := self.models.get(name):
-            facts |= {key: value for key, value in kept.items() if key not in {"source", "date"}}
+            facts |= _facts_of(kept, {"source", "date"})
             sources.append(_source(kept))
         return {**facts, "sources": tuple(sources)}
 
@@ -218,6 +218,8 @@ def fitting(rules: Iterable[Rule], names: Sequence[str], provider: str) -> list[
 def family_of(model: str) -> Family:
     """How a model of this name counts tokens, with or without a provider's prefix; unknown families are estimates."""
     families = [rule.facts["family"] for rule in fitting(shipped_rules(), [model], "") if "family" in rule.facts]
+    kept = read_kept()["models"]
+    families += [_facts_of(kept[form], ())["family"] for _, form in forms(model) if "family" in kept.get(form, ())]
     return families[-1] if families else UNKNOWN
 
 
@@ -236,14 +238,20 @@ def shipped_rules() -> tuple[Rule, ...]:
 
 def rule_of(entry: Mapping[str, Any]) -> Rule:
     """A rule as the catalogue's file has it."""
-    facts = {key: value for key, value in entry.items() if key not in _CONDITIONS}
+    facts = _facts_of(entry, _CONDITIONS)
+    name = re.compile(entry["name"]) if "name" in entry else None
+    since, before = _version(entry.get("since", "")), _version(entry.get("before", ""))
+    return Rule(facts, _source(entry), name, entry.get("provider", ""), since, before)
+
+
+def _facts_of(entry: Mapping[str, Any], others: Collection[str]) -> dict[str, Any]:
+    """The facts in an entry of the catalogue's file, which has ``others`` beside them."""
+    facts = {key: value for key, value in entry.items() if key not in others}
     if "family" in facts:
         facts["family"] = FAMILIES[facts["family"]]
     if "cache_kind" in facts:
         facts["cache_kind"] = CacheKind(facts["cache_kind"])
-    name = re.compile(entry["name"]) if "name" in entry else None
-    since, before = _version(entry.get("since", "")), _version(entry.get("before", ""))
-    return Rule(facts, _source(entry), name, entry.get("provider", ""), since, before)
+    return facts
 
 
 def _version(text: str) -> Version:
