@@ -15,17 +15,17 @@ from typing import NamedTuple
 from instrumentation.accounting.story import WASTE
 from instrumentation.accounting.waste.session_waste import Totals
 from instrumentation.analyze.cache import Cache
+from instrumentation.analyze.file_summaries import (
+    File,
+    Run,
+    Told,
+    Work,
+)
 from instrumentation.analyze.session_summary import (
     Paid,
     Session,
     Spent,
     ToolWaste,
-)
-from instrumentation.analyze.study import (
-    File,
-    Run,
-    Told,
-    Work,
 )
 from instrumentation.analyze.study_file import How
 from instrumentation.replay import log_files

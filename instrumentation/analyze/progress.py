@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from instrumentation.analyze.analysis import nobody
-from instrumentation.analyze.study import Told
+from instrumentation.analyze.file_summaries import Told
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import orjson
 
 from instrumentation.replay.importers import detect, found
-from instrumentation.replay.importers._lines import Problems, head
+from instrumentation.replay.log_lines import Problems, head
 from instrumentation.replay.recording import Recording
 
 __all__ = ["SUFFIXES", "Imported", "Problems", "files", "format_of", "read", "read_all"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from benchmarks import importing as benchmark
 from benchmarks.shared import agent_logs
-from instrumentation.replay import from_log, log_files, recording_files
-from instrumentation.replay.importers import _lines, detect, found
+from instrumentation.replay import from_log, log_files, log_lines, recording_files
+from instrumentation.replay.importers import detect, found
 from instrumentation.replay.log_files import Problems
 from pager.log.stores import open_store
 from pager.proxy.call import CallLog
@@ -70,12 +70,12 @@ def plain(recording):
 @pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("name", found())
 def test_no_format_is_taken_for_another(tmp_path, sample, name):
-    head = _lines.head(write(tmp_path / "log", SAMPLES[sample]))
+    head = log_lines.head(write(tmp_path / "log", SAMPLES[sample]))
     assert found()[name].detect(head) == (name == NAMES[sample])
 
 
 def test_our_own_log_is_taken_for_no_other(log):
-    head = _lines.head(log)
+    head = log_lines.head(log)
     assert [name for name, importer in found().items() if importer.detect(head)] == ["own_log"]
 
 
@@ -193,7 +193,7 @@ def test_problems_beyond_the_first_are_only_counted(tmp_path):
     problems = Problems()
     for number in range(100):
         problems.line(Path("x"), number, "is bad")
-    assert (problems.bad, len(problems.examples)) == (100, _lines.EXAMPLES)
+    assert (problems.bad, len(problems.examples)) == (100, log_lines.EXAMPLES)
 
 
 # ---- recordings and messages

@@ -7,7 +7,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Protocol
 
-from instrumentation.replay.importers._lines import Problems
+from instrumentation.replay.log_lines import Problems
 from instrumentation.replay.recording import Recording
 
 

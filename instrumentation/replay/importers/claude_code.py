@@ -27,7 +27,7 @@ from instrumentation.replay.drafts import (
     counted,
 )
 from instrumentation.replay.importers._attachments import content_of
-from instrumentation.replay.importers._lines import (
+from instrumentation.replay.log_lines import (
     BAD,
     Problems,
     lines,

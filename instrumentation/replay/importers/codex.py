@@ -16,7 +16,7 @@ import orjson
 from msgspec import Raw
 
 from instrumentation.replay.drafts import Call, Draft, Line
-from instrumentation.replay.importers._lines import (
+from instrumentation.replay.log_lines import (
     BAD,
     Json,
     Problems,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import orjson
 
 from instrumentation.replay.drafts import Call, Draft, Line
-from instrumentation.replay.importers._lines import Json, Problems, opened
+from instrumentation.replay.log_lines import Json, Problems, opened
 from instrumentation.replay.recording import Recording
 from pager.log.events import Tokens
 from pager.text.references import strings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from instrumentation.accounting.ledger import sums
 from instrumentation.replay import from_log
-from instrumentation.replay.importers._lines import Problems, head
+from instrumentation.replay.log_lines import Problems, head
 from instrumentation.replay.recording import Recording
 from pager.errors import StoreError
 from pager.log.store import Store

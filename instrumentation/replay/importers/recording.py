@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from instrumentation.replay import recording_files
-from instrumentation.replay.importers._lines import (
+from instrumentation.replay.log_lines import (
     Json,
     Problems,
     lines,
