@@ -1,60 +1,33 @@
-"""Knows where agents keep their logs, and how to point them at the proxy."""
+"""Where the logs of agents are, and how their agents are pointed at the proxy, as the importers know it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from instrumentation.analyze.analysis import Found
+from instrumentation.analyze.analysis import FoundSession
+from instrumentation.replay import importers
 
-_CODEX = """in ~/.codex/config.toml:
-model_provider = "ctxpager"
-[model_providers.ctxpager]
-name = "ctxpager"
-base_url = "{base}/v1"
-env_key = "OPENAI_API_KEY"
-wire_api = "responses\""""
-_OPENCODE = """in opencode.json, for a provider with "npm": "@ai-sdk/openai-compatible":
-"options": {{"baseURL": "{base}/v1"}}"""
-_GOOSE = "OPENAI_HOST={base} OPENAI_BASE_PATH=v1/chat/completions goose"
-
-CLIENTS: Mapping[str, str] = {
-    "claude": "ANTHROPIC_BASE_URL={base} ENABLE_TOOL_SEARCH=true claude",
-    "codex": _CODEX,
-    "opencode": _OPENCODE,
+_WITHOUT_LOGS = {
     "qwen": "OPENAI_BASE_URL={base}/v1 qwen --auth-type openai",
-    "goose": _GOOSE,
+    "goose": "OPENAI_HOST={base} OPENAI_BASE_PATH=v1/chat/completions goose",
 }
-"""How clients are pointed at the proxy, by how the names of their harness begin."""
+"""Set-ups of agents whose own logs can't be read: their sessions are known from recordings."""
 
-ANY = "base_url = {base}/v1 in any OpenAI client, {base} in any of Anthropic's"
-
-
-class Usual(NamedTuple):
-    """Where logs are mostly found: all places that were looked at, and those that are there."""
-
-    looked: Sequence[Path]
-    there: Sequence[Path]
+_ANY = "base_url = {base}/v1 in any OpenAI client, {base} in any of Anthropic's"
 
 
-def usual(data_dir: Path, env: Mapping[str, str], home: Path) -> Usual:
-    """The places of Claude Code, of Codex and of our own log."""
-    claude = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
-    codex = Path(env.get("CODEX_HOME") or home / ".codex") / "sessions"
-    looked = (claude, codex, data_dir)
-    return Usual(looked, [place for place in looked if place.is_dir()])
+def usual_places(data_dir: Path, env: Mapping[str, str], home: Path) -> list[Path]:
+    """The folders in which agents keep their logs, and that of our own log, whether they exist or not."""
+    return [*(place for one in importers.found().values() for place in one.places(env, home)), data_dir]
 
 
-def starting(sessions: Sequence[Found], base: str) -> list[str]:
-    """How to point the clients of these sessions at a proxy, that with most calls first; any, if none is known."""
-    calls: dict[str, int] = {}
-    for one in sessions:
-        client = client_of(one)
-        calls[client] = calls.get(client, 0) + one.session.totals.calls
-    known = sorted((client for client in calls if client in CLIENTS), key=lambda client: (-calls[client], client))
-    return [CLIENTS[client].format(base=base) for client in known] or [ANY.format(base=base)]
-
-
-def client_of(found: Found) -> str:
-    """The client that a session is of; empty if it is none of ours."""
-    name = (found.session.harness or found.format).lower()
-    return next((client for client in CLIENTS if name.startswith(client)), "")
+def setups(sessions: Sequence[FoundSession], base: str) -> list[str]:
+    """How to point the agents of these sessions at a proxy, that with most calls first; any, if none is known."""
+    known = {one.agent: one.setup for one in importers.found().values() if one.agent} | _WITHOUT_LOGS
+    calls = dict.fromkeys(known, 0)
+    for found in sessions:
+        name = (found.session.harness or found.format).lower()
+        agent = next((agent for agent in known if name.startswith(agent)), None)
+        if agent:
+            calls[agent] += found.session.totals.calls
+    seen = sorted((agent for agent in known if calls[agent]), key=lambda agent: (-calls[agent], agent))
+    return [known[agent].format(base=base) for agent in seen] or [_ANY.format(base=base)]

@@ -16,18 +16,18 @@ from instrumentation.accounting.story import WASTE
 from instrumentation.accounting.waste.session_waste import Totals
 from instrumentation.analyze.cache import Cache
 from instrumentation.analyze.file_summaries import (
-    File,
-    Run,
-    Told,
-    Work,
+    AnalysisMethod,
+    FileRun,
+    ProgressReport,
+    SummarizedFile,
+    WorkDone,
 )
 from instrumentation.analyze.session_summary import (
-    Paid,
-    Session,
-    Spent,
+    PaidCalls,
+    SessionSummary,
+    Spending,
     ToolWaste,
 )
-from instrumentation.analyze.study_file import How
 from instrumentation.replay import log_files
 from instrumentation.replay.compare import (
     Comparison,
@@ -45,25 +45,25 @@ _OURS = ("pager", "policies", "instrumentation")
 _CODE = (".py", ".json")
 
 
-class Wanted(NamedTuple):
+class SessionFilter(NamedTuple):
     """What to count: sessions with so many calls, and with one since then."""
 
     shortest: int = SHORTEST
     since: float = 0.0
 
 
-EVERYTHING = Wanted()
+EVERYTHING = SessionFilter()
 
 
-class Found(NamedTuple):
+class FoundSession(NamedTuple):
     """A session, and the file that it is in."""
 
     path: Path
     format: str
-    session: Session
+    session: SessionSummary
 
 
-class Format(NamedTuple):
+class FormatCount(NamedTuple):
     """What there is of one format."""
 
     name: str
@@ -72,7 +72,7 @@ class Format(NamedTuple):
     calls: int = 0
 
 
-class Read(NamedTuple):
+class FilesRead(NamedTuple):
     """What was read: files, their bytes and lines, and what was wrong with them.
 
     ``bad`` are lines that make no sense, ``broken`` files that could not be read to their end, ``unknown`` those of no
@@ -98,10 +98,10 @@ class Read(NamedTuple):
 class Analysis:
     """All sessions in the order of their files, and all sums over them."""
 
-    read: Read
-    sessions: Sequence[Found]
+    read: FilesRead
+    sessions: Sequence[FoundSession]
     policies: Sequence[str] = ()
-    work: Work = field(default_factory=Work, compare=False)
+    work: WorkDone = field(default_factory=WorkDone, compare=False)
 
     @cached_property
     def totals(self) -> Totals:
@@ -109,12 +109,12 @@ class Analysis:
         return reduce(Totals.plus, (one.session.totals for one in self.sessions), Totals())
 
     @cached_property
-    def paid(self) -> Paid:
+    def paid(self) -> PaidCalls:
         """What all calls cost."""
-        return reduce(Paid.plus, (one.session.paid for one in self.sessions), Paid())
+        return reduce(PaidCalls.plus, (one.session.paid for one in self.sessions), PaidCalls())
 
     @cached_property
-    def waste(self) -> Mapping[str, Spent]:
+    def waste(self) -> Mapping[str, Spending]:
         """What each cause of waste cost, at the least."""
         columns = list(zip(*(one.session.waste for one in self.sessions), strict=True))
         return {cause: total(column) for cause, column in zip(WASTE, columns, strict=False)}
@@ -129,12 +129,12 @@ class Analysis:
         return sorted(sums.values(), key=lambda tool: (-tool.total, tool.name))
 
     @cached_property
-    def worst(self) -> Sequence[Found]:
+    def worst(self) -> Sequence[FoundSession]:
         """The sessions, those that wasted most tokens first."""
         return sorted(self.sessions, key=lambda one: (-wasted(one.session.totals), one.session.name, one.path))
 
     @cached_property
-    def formats(self) -> Sequence[Format]:
+    def formats(self) -> Sequence[FormatCount]:
         """What there is of each format."""
         names = sorted({one.format for one in self.sessions})
         return [_format(name, [one for one in self.sessions if one.format == name]) for name in names]
@@ -152,10 +152,10 @@ class Analysis:
         return Comparison(played, self.read.left_out)
 
     @cached_property
-    def dollars_saved(self) -> Sequence[float | None]:
+    def dollars_saved(self) -> Sequence[float]:
         """The dollars that each policy would have saved, in the order of the comparison's rows."""
         columns = zip(*(one.session.replayed for one in self.sessions), strict=True)
-        return [_dollars([one.dollars for one in column]) for column in columns]
+        return [fsum(one.dollars for one in column) for column in columns]
 
 
 def wasted(totals: Totals) -> int:
@@ -163,46 +163,43 @@ def wasted(totals: Totals) -> int:
     return sum(totals.client.waste.values())
 
 
-def total(several: Sequence[Spent]) -> Spent:
+def total(several: Sequence[Spending]) -> Spending:
     """The sum of what was spent, which does not depend on the order."""
-    return Spent(fsum(one.units for one in several), fsum(one.dollars for one in several))
+    return Spending(fsum(one.units for one in several), fsum(one.dollars for one in several))
 
 
-def _dollars(several: Sequence[float | None]) -> float | None:
-    known = [one for one in several if one is not None]
-    return fsum(known) if len(known) == len(several) else None
+def _format(name: str, found: Sequence[FoundSession]) -> FormatCount:
+    return FormatCount(
+        name, len({one.path for one in found}), len(found), sum(one.session.totals.calls for one in found)
+    )
 
 
-def _format(name: str, found: Sequence[Found]) -> Format:
-    return Format(name, len({one.path for one in found}), len(found), sum(one.session.totals.calls for one in found))
-
-
-def _played(session: Session) -> Played:
+def _played(session: SessionSummary) -> Played:
     return Played(session.name, session.steps, session.before, tuple(one.outcome for one in session.replayed))
 
 
 # ---------------------------------------------------------------- doing it
 
 
-def nobody(done: int, size: int) -> None:
+def no_progress(done: int, size: int) -> None:
     """Tell nobody how far it is."""
 
 
 def analyze(
     paths: Sequence[Path],
-    how: How,
-    wanted: Wanted = EVERYTHING,
+    how: AnalysisMethod,
+    wanted: SessionFilter = EVERYTHING,
     *,
     jobs: int = 1,
     cache: Cache | None = None,
-    told: Told = nobody,
+    told: ProgressReport = no_progress,
 ) -> Analysis:
     """Analyse all logs below these paths; the result is the same for any order and any number of jobs."""
     every = sorted({path.resolve(): path for path in sorted(log_files.files(paths), reverse=True)}.values())
     recent = [path for path in every if not wanted.since or _written(path) >= wanted.since]
-    run = Run(how, jobs, cache, told)
+    run = FileRun(how, jobs, cache, told)
     files = run.files(recent)
-    sessions = [Found(file.path, file.studied.format, one) for file in files for one in file.studied.sessions]
+    sessions = [FoundSession(file.path, file.summary.format, one) for file in files for one in file.summary.sessions]
     counted = [one for one in sessions if _counts(one.session, wanted)]
     read = _read(files, run.work, len(every) - len(recent), len(sessions) - len(counted))
     return Analysis(read, counted, [one.name for one in how.contenders], run.work)
@@ -214,15 +211,15 @@ def _written(path: Path) -> float:
     return max((one.stat().st_mtime for one in (path, beside) if one.exists()), default=0.0)
 
 
-def _counts(session: Session, wanted: Wanted) -> bool:
+def _counts(session: SessionSummary, wanted: SessionFilter) -> bool:
     return session.steps >= wanted.shortest and session.last >= wanted.since
 
 
-def _read(files: Sequence[File], work: Work, older: int, left_out: int) -> Read:
-    every = [file.studied for file in files]
-    examples = [f"{file.path}: {told}" for file in files for told in file.studied.examples]
+def _read(files: Sequence[SummarizedFile], work: WorkDone, older: int, left_out: int) -> FilesRead:
+    every = [file.summary for file in files]
+    examples = [f"{file.path}: {told}" for file in files for told in file.summary.examples]
     lines = sum((Counter(one.left_out) for one in every), Counter[str]())
-    return Read(
+    return FilesRead(
         files=sum(bool(one.format) for one in every),
         size=sum(one.size for one in every),
         lines=sum(one.lines for one in every),
@@ -240,14 +237,14 @@ def _read(files: Sequence[File], work: Work, older: int, left_out: int) -> Read:
 # ---------------------------------------------------------------- what it depends on
 
 
-def prepare(contenders: Sequence[Contender], conditions: Conditions) -> How:
-    """How to study sessions; its key holds all that the result depends on beside the logs, our own code included."""
+def prepare(contenders: Sequence[Contender], conditions: Conditions) -> AnalysisMethod:
+    """The method for these policies; its key covers our own code too."""
     models = conditions.rates()
     known = blake2b(_code(), digest_size=16)
     policies = [(one.name, sorted(one.options.items()), _source(one)) for one in contenders]
     settings = (models.fixed, models.overrides.models, conditions.grace, conditions.tools)
     known.update(repr((policies, settings)).encode())
-    return How(known.hexdigest(), tuple(contenders), conditions)
+    return AnalysisMethod(known.hexdigest(), tuple(contenders), conditions)
 
 
 def _source(contender: Contender) -> bytes:

@@ -1,17 +1,18 @@
 """Does what ``ctxpager analyze`` is asked for: finds the logs, analyses them, and writes it down."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from platformdirs import user_cache_dir
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from instrumentation.analyze import analysis
-from instrumentation.analyze.agents import starting, usual
+from instrumentation.analyze.agents import setups, usual_places
 from instrumentation.analyze.cache import Cache
-from instrumentation.analyze.progress import bar
-from instrumentation.analyze.study_file import How
+from instrumentation.analyze.file_summaries import AnalysisMethod, ProgressReport
 from instrumentation.replay import policy_options as chosen
 from instrumentation.replay.compare import Conditions, Contender
 from instrumentation.reports import analyze as analyze_words
@@ -22,7 +23,7 @@ from pager.paging.policy_choice import UNCHANGED
 from pager.terminal import harmless
 
 
-class Wanted(NamedTuple):
+class AnalyzeOptions(NamedTuple):
     """What the user asks for; ``since`` is a unix time, ``plain`` for values instead of tables.
 
     ``width`` is that of the terminal, 0 where the text goes to none.
@@ -38,47 +39,69 @@ class Wanted(NamedTuple):
     width: int = 0
 
 
-def run(wanted: Wanted, settings: Settings, env: Mapping[str, str], err: TextIO) -> tuple[bool, str]:
+def run(wanted: AnalyzeOptions, settings: Settings, env: Mapping[str, str], err: TextIO) -> tuple[bool, str]:
     """Whether there is any session, and the report; ``err`` gets the places searched, and a progress bar."""
     how = _how(wanted, settings)
     paths = _paths(wanted, settings, env, err)
     with ExitStack() as stack:
-        told = stack.enter_context(bar(err))
+        told = stack.enter_context(progress_bar(err))
         cache = Cache(Path(user_cache_dir("ctxpager")) / "analyze") if wanted.caches else None
         if cache:
             stack.callback(cache.close)
-        counted = analysis.Wanted(wanted.shortest, wanted.since)
+        counted = analysis.SessionFilter(wanted.shortest, wanted.since)
         found = analysis.analyze(paths, how, counted, jobs=wanted.jobs, cache=cache, told=told)
     if wanted.plain:
         return bool(found.sessions), analyze_words.as_json(found)
-    start = starting(found.sessions, _base(settings))
+    start = setups(found.sessions, _base(settings))
     return bool(found.sessions), analyze_words.as_text(found, start, wanted.width or analyze_words.WIDTH)
 
 
-def _how(wanted: Wanted, settings: Settings) -> How:
+def _how(wanted: AnalyzeOptions, settings: Settings) -> AnalysisMethod:
     """How sessions are played: as they went out, and under each of the policies."""
     named = chosen.contenders(wanted.policies, (), (settings.policy, settings.paging.policy_options))
     contenders = [Contender(UNCHANGED), *(one for one in named if one.name != UNCHANGED)]
     return analysis.prepare(contenders, Conditions.of(settings, shortest=wanted.shortest))
 
 
-def _paths(wanted: Wanted, settings: Settings, env: Mapping[str, str], err: TextIO) -> Sequence[Path]:
+def _paths(wanted: AnalyzeOptions, settings: Settings, env: Mapping[str, str], err: TextIO) -> Sequence[Path]:
     """Where to look: where the user says, else in the usual places."""
     if wanted.paths:
         for path in wanted.paths:
             if not path.exists():
                 raise ConfigError(f"{path}: there is no such file or folder")
         return wanted.paths
-    places = usual(Location(settings.store_url).folder or settings.data_dir, env, Path.home())
-    if not places.there:
-        names = ", ".join(map(str, places.looked))
+    places = usual_places(Location(settings.store_url).folder or settings.data_dir, env, Path.home())
+    there = [place for place in places if place.is_dir()]
+    if not there:
+        names = ", ".join(map(str, places))
         raise ConfigError(f"there are no logs in the usual places ({names}); name files or folders to analyse")
-    looked = (f"searched {place}{'' if place in places.there else ': not there'}\n" for place in places.looked)
-    err.writelines(map(harmless, looked))
-    return places.there
+    searched = (f"searched {place}{'' if place in there else ': not there'}\n" for place in places)
+    err.writelines(map(harmless, searched))
+    return there
 
 
 def _base(settings: Settings) -> str:
     """The address of the proxy as these settings have it."""
     name = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{name}:{settings.port}"
+
+
+@contextmanager
+def progress_bar(out: TextIO) -> Iterator[ProgressReport]:
+    """A bar of bytes done, which is gone at the end; none where nobody is looking.
+
+    It is drawn whenever something is told, and not by a thread of its own, as processes are forked meanwhile.
+    """
+    if not out.isatty():
+        yield analysis.no_progress
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, console=Console(file=out), auto_refresh=False, transient=True)
+    task = progress.add_task("reading logs", total=None)
+
+    def told(done: int, size: int) -> None:
+        progress.update(task, completed=done, total=size)
+        progress.refresh()
+
+    with progress:
+        yield told

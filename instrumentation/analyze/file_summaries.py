@@ -1,9 +1,9 @@
-"""Studies many files with several processes, and only those whose content was not studied before.
+"""Summarizes the sessions of many files, with several processes, and only files whose content is new.
 
-A file is known by the hash of its content. Where its size, its times and its place on the disk are those of last time,
-it is not even read for that. What is found does not depend on the order in which files are studied: each is studied by
-itself, and only then, in the order of their paths, is it told which answers of a log are copies of an earlier one's.
-The few logs that hold copies are studied once more, without them.
+A file is known by the hash of its content. Where its size, times and place on the disk are those of the last run, it is
+not even hashed. The result does not depend on the order of the work: each file is summarized by itself; then, in the
+order of their paths, answers are found that are copies of an earlier file's, and the few files that hold copies are
+summarized again without them.
 """
 
 import signal
@@ -12,36 +12,76 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from instrumentation.accounting import cache_lifetimes
 from instrumentation.analyze.cache import Cache
-from instrumentation.analyze.study_file import How, Studied, study
+from instrumentation.analyze.session_summary import SessionSummary, summed_up
+from instrumentation.replay import log_files
+from instrumentation.replay.compare import Conditions, Contender
+from instrumentation.replay.log_files import Imported, Problems
+from instrumentation.replay.prepared import Prepared
 from pager.errors import PagerError
+from pager.pricing.rates import Models
+from pager.wire.dialects import load as load_dialect
 
-Told = Callable[[int, int], None]
+ProgressReport = Callable[[int, int], None]
 """Is told how many bytes of how many are done."""
 
 
-class Stamp(msgspec.Struct, frozen=True):
+EXAMPLES = 3
+"""Problems of a file that are told in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisMethod:
+    """What sessions are played under; ``key`` is a hash of all that the result depends on beside the logs."""
+
+    key: str
+    contenders: tuple[Contender, ...] = field(default=(), compare=False)
+    conditions: Conditions = field(default_factory=Conditions, compare=False)
+
+
+class FileSummary(msgspec.Struct, frozen=True):
+    """What is in a file: its format, empty if it is not known, and its sessions; ``size`` are the bytes unpacked.
+
+    ``answers`` are the ids of those of its answers that another log may hold a copy of. ``left_out`` counts lines that
+    are in no prompt, by the reason.
+    """
+
+    format: str = ""
+    sessions: tuple[SessionSummary, ...] = ()
+    lines: int = 0
+    size: int = 0
+    bad: int = 0
+    is_broken: bool = False
+    is_unknown: bool = False
+    examples: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+    left_out: dict[str, int] = {}
+
+
+class FileStamp(msgspec.Struct, frozen=True):
     """By what a file is taken to be unchanged, and the hash that it had."""
 
     marks: tuple[int, ...]
     digest: str
 
 
-class File(NamedTuple):
-    """A file that was studied."""
+class SummarizedFile(NamedTuple):
+    """A file and its summary."""
 
     path: Path
-    studied: Studied
+    summary: FileSummary
 
 
-class Task(NamedTuple):
-    """A file that is to be studied: the hash and the bytes of it, and which of its answers are copies."""
+class FileTask(NamedTuple):
+    """A file to be summarized: the hash and the bytes of its content, and the ids of its answers that are copies."""
 
     path: Path
     digest: str
@@ -50,8 +90,8 @@ class Task(NamedTuple):
 
 
 @dataclass(slots=True)
-class Work:
-    """What a run did: files that it took from the cache, that it hashed, that it studied; and copies of other files."""
+class WorkDone:
+    """What a run did: counts of files taken from the cache, hashed and summarized; copies and unreadable files."""
 
     kept: int = 0
     hashed: int = 0
@@ -60,18 +100,18 @@ class Work:
     unread: list[Path] = field(default_factory=list)
 
 
-class Run:
+class FileRun:
     """One run over some files."""
 
-    def __init__(self, how: How, jobs: int, cache: Cache | None, told: Told) -> None:
-        self.work = Work()
+    def __init__(self, how: AnalysisMethod, jobs: int, cache: Cache | None, told: ProgressReport) -> None:
+        self.work = WorkDone()
         self._how = how
         self._jobs = jobs
         self._cache = cache
         self._told = told
         self._done = self._size = 0
 
-    def files(self, paths: Sequence[Path]) -> list[File]:
+    def files(self, paths: Sequence[Path]) -> list[SummarizedFile]:
         """What is in each of these files, in their order; files with the same content count once."""
         tasks = self._tasks(paths)
         with ExitStack() as stack:
@@ -80,13 +120,13 @@ class Run:
             found = self._studied(tasks, pool)
             again = list(_with_copies(tasks, found))
             found |= self._studied(again, pool)
-        return [File(task.path, found[task.path]) for task in tasks]
+        return [SummarizedFile(task.path, found[task.path]) for task in tasks]
 
     # What is there
 
-    def _tasks(self, paths: Sequence[Path]) -> list[Task]:
+    def _tasks(self, paths: Sequence[Path]) -> list[FileTask]:
         self._size = sum(map(_size, paths))
-        tasks: dict[str, Task] = {}
+        tasks: dict[str, FileTask] = {}
         for path in paths:
             task = self._task(path)
             if task is None:
@@ -98,27 +138,27 @@ class Run:
                 tasks[task.digest if task.size else str(path)] = task
         return list(tasks.values())
 
-    def _task(self, path: Path) -> Task | None:
+    def _task(self, path: Path) -> FileTask | None:
         """The file with its hash; None if it can't be read."""
         try:
             marks = tuple(mark for one in _parts(path) for mark in _marks(one))
-            known = self._cache.get(f"file {path.absolute()}", Stamp) if self._cache else None
+            known = self._cache.get(f"file {path.absolute()}", FileStamp) if self._cache else None
             if known is None or known.marks != marks:
-                known = Stamp(marks, _digest(path))
+                known = FileStamp(marks, _digest(path))
                 self.work.hashed += 1
                 if self._cache:
                     self._cache.put(f"file {path.absolute()}", known)
-            return Task(path, known.digest, _size(path))
+            return FileTask(path, known.digest, _size(path))
         except OSError:
             return None
 
     # What is in it
 
-    def _studied(self, tasks: Sequence[Task], pool: ProcessPoolExecutor | None) -> dict[Path, Studied]:
-        found: dict[Path, Studied] = {}
+    def _studied(self, tasks: Sequence[FileTask], pool: ProcessPoolExecutor | None) -> dict[Path, FileSummary]:
+        found: dict[Path, FileSummary] = {}
         missing = []
         for task in tasks:
-            kept = self._cache.get(self._name(task), Studied) if self._cache else None
+            kept = self._cache.get(self._name(task), FileSummary) if self._cache else None
             if kept is None:
                 missing.append(task)
             else:
@@ -134,8 +174,8 @@ class Run:
             self._step(task.size)
         return found
 
-    def _name(self, task: Task) -> str:
-        """What it is kept under: how it is studied, the content, and the name, which may be that of the session."""
+    def _name(self, task: FileTask) -> str:
+        """The name in the cache: the method, the content, and the file name, which may be the name of the session."""
         copied = blake2b("\n".join(sorted(task.copied)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         return f"study {self._how.key} {task.digest} {copied} {task.path.name}"
 
@@ -144,13 +184,17 @@ class Run:
         self._told(self._done, self._size)
 
 
-def _each(tasks: Sequence[Task], how: How, pool: ProcessPoolExecutor | None) -> Iterator[tuple[Task, Studied]]:
+def _each(
+    tasks: Sequence[FileTask], how: AnalysisMethod, pool: ProcessPoolExecutor | None
+) -> Iterator[tuple[FileTask, FileSummary]]:
     """Each file with what is in it, as they are done: large ones first, so that no process is left with one at last."""
     ordered = sorted(tasks, key=lambda task: (-task.size, task.path))
     if pool is None:
-        yield from ((task, study(task.path, how, task.copied)) for task in ordered)
+        yield from ((task, summarize_file(task.path, how, task.copied)) for task in ordered)
         return
-    waiting: dict[Future[Studied], Task] = {pool.submit(study, task.path, how, task.copied): task for task in ordered}
+    waiting: dict[Future[FileSummary], FileTask] = {
+        pool.submit(summarize_file, task.path, how, task.copied): task for task in ordered
+    }
     try:
         for future in as_completed(waiting):
             yield waiting.pop(future), future.result()
@@ -166,7 +210,7 @@ def _quiet() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _with_copies(tasks: Iterable[Task], found: dict[Path, Studied]) -> Iterator[Task]:
+def _with_copies(tasks: Iterable[FileTask], found: dict[Path, FileSummary]) -> Iterator[FileTask]:
     """Those files that hold copies of answers of an earlier one."""
     answers: set[str] = set()
     for task in tasks:
@@ -204,3 +248,47 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+# ---------------------------------------------------------------- one file
+
+
+def summarize_file(path: Path, how: AnalysisMethod, copied: frozenset[str] = frozenset()) -> FileSummary:
+    """Read a file and sum its sessions up, one by one; answers that were ``copied`` into it are no calls of its own."""
+    problems = Problems(answers=set(copied))
+    form, sessions = "", []
+    for found in log_files.read(path, problems):
+        form = found.format
+        session = _session(found, how, problems)
+        if session is not None:
+            sessions.append(session)
+    return FileSummary(
+        format=form or log_files.format_of(path),
+        sessions=tuple(sessions),
+        lines=problems.lines,
+        size=problems.size,
+        bad=problems.bad,
+        is_broken=bool(problems.broken),
+        is_unknown=bool(problems.unknown),
+        examples=tuple(told.removeprefix(f"{path}: ") for told in problems.examples[:EXAMPLES]),
+        answers=tuple(sorted(problems.answers - copied)),
+        left_out=dict(problems.left_out),
+    )
+
+
+def _session(found: Imported, how: AnalysisMethod, problems: Problems) -> SessionSummary | None:
+    """A session summed up; None, and a problem, if it can't be played."""
+    recording, conditions = cache_lifetimes.shown(found.recording), how.conditions
+    try:
+        dialect = load_dialect(recording.dialect)
+        prepared = Prepared(recording, dialect, conditions.grace, conditions.tools, conditions.cache)
+        return summed_up(prepared, how.contenders, _models(how))
+    except (PagerError, RecursionError) as error:
+        problems.file(found.path, f"session {recording.name} can't be played: {error}")
+        return None
+
+
+@lru_cache(maxsize=2)
+def _models(how: AnalysisMethod) -> Models:
+    """The table of models, which takes longer to make than most sessions take to play."""
+    return how.conditions.rates()

@@ -41,18 +41,18 @@ WASTED = "s"
 """The letter of a page that is stale, a duplicate or superseded."""
 
 
-class Spent(msgspec.Struct, frozen=True):
+class Spending(msgspec.Struct, frozen=True):
     """Money: in units of one uncached input token of the call's model, and in dollars as far as prices are known."""
 
     units: float = 0.0
     dollars: float = 0.0
 
-    def plus(self, other: "Spent") -> "Spent":
+    def plus(self, other: "Spending") -> "Spending":
         """The sum of both."""
-        return Spent(self.units + other.units, self.dollars + other.dollars)
+        return Spending(self.units + other.units, self.dollars + other.dollars)
 
 
-class Paid(msgspec.Struct, frozen=True):
+class PaidCalls(msgspec.Struct, frozen=True):
     """What calls took and cost.
 
     ``reported`` are the calls whose tokens the provider has counted, of which ``partly`` those with an answer that was
@@ -70,12 +70,12 @@ class Paid(msgspec.Struct, frozen=True):
     cached: int = 0
     written: int = 0
     output: int = 0
-    told: Spent = Spent()
-    guessed: Spent = Spent()
+    told: Spending = Spending()
+    guessed: Spending = Spending()
 
-    def plus(self, other: "Paid") -> "Paid":
+    def plus(self, other: "PaidCalls") -> "PaidCalls":
         """The sum of both."""
-        return Paid(
+        return PaidCalls(
             self.calls + other.calls,
             self.reported + other.reported,
             self.partly + other.partly,
@@ -90,7 +90,7 @@ class Paid(msgspec.Struct, frozen=True):
         )
 
     @property
-    def cost(self) -> Spent:
+    def cost(self) -> Spending:
         """What all calls cost."""
         return self.told.plus(self.guessed)
 
@@ -114,16 +114,13 @@ class ToolWaste(msgspec.Struct, frozen=True):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """What became of the session under a policy; ``dollars`` is what it would have saved of those that were paid.
-
-    It is None where the session was not played.
-    """
+    """What became of the session under a policy; ``dollars`` is what it would have saved of those that were paid."""
 
     outcome: Outcome
-    dollars: float | None = None
+    dollars: float = 0.0
 
 
-class Session(msgspec.Struct, frozen=True):
+class SessionSummary(msgspec.Struct, frozen=True):
     """One session; times are 0 where the log has none.
 
     ``steps`` counts all calls, also those without an answer, which are in no sum. ``before`` is what it costs by
@@ -137,24 +134,24 @@ class Session(msgspec.Struct, frozen=True):
     last: float
     steps: int
     totals: Totals
-    paid: Paid
-    waste: tuple[Spent, ...]
+    paid: PaidCalls
+    waste: tuple[Spending, ...]
     tools: tuple[ToolWaste, ...]
     before: Charged
     replayed: tuple[Replayed, ...]
 
 
-def summed_up(prepared: Prepared, contenders: Sequence[Contender], models: Models) -> Session:
+def summed_up(prepared: Prepared, contenders: Sequence[Contender], models: Models) -> SessionSummary:
     """All that is told of a session."""
     recording, found, bills = prepared.recording, as_reported(anatomy(prepared), prepared), prepared.bills(models)
     steps = recording.steps
     calls = list(_calls(prepared, found, bills, models))
-    waste = [reduce(Spent.plus, (one.waste[at] for one in calls), Spent()) for at in range(len(WASTE))]
+    waste = [reduce(Spending.plus, (one.waste[at] for one in calls), Spending()) for at in range(len(WASTE))]
     times = [step.at for at, step in enumerate(steps) if step.at != BEGINNING + at and 0 < step.at < FUTURE]
-    spent = reduce(Paid.plus, (one.paid for one in calls), Paid())
+    spent = reduce(PaidCalls.plus, (one.paid for one in calls), PaidCalls())
     scale = spent.cost.units / bills[-1].cost if bills[-1].cost else 0.0
     played = [outcome for one in contenders for outcome in outcomes_of(prepared, one, models, bills)]
-    return Session(
+    return SessionSummary(
         name=recording.name,
         harness=recording.harness,
         models=tuple(dict.fromkeys(step.model for step in steps)),
@@ -203,8 +200,8 @@ def _input(step: Step) -> int:
 class _Priced(NamedTuple):
     """One call: what it cost, and what each cause of waste cost in it."""
 
-    paid: Paid
-    waste: tuple[Spent, ...]
+    paid: PaidCalls
+    waste: tuple[Spending, ...]
 
 
 def _calls(prepared: Prepared, found: Anatomy, bills: Sequence[Charged], models: Models) -> Iterator[_Priced]:
@@ -223,10 +220,10 @@ def _priced(step: Step, call: CallAnatomy, counted: Counted, models: Models) -> 
     rate = prompt / uncached if uncached > 0 else read
     waste = tuple(_spent(one, price) for one in _wasted(call.client, used.input, used.cached, read, rate))
     if not counted.told:
-        return _Priced(Paid(1, unpriced=int(not price), output=used.output, guessed=_spent(cost, price)), waste)
+        return _Priced(PaidCalls(1, unpriced=int(not price), output=used.output, guessed=_spent(cost, price)), waste)
     telling = used.input if used.cached_if_told is not None else 0
     counts = (used.input, telling, used.cached, used.written, used.output)
-    return _Priced(Paid(1, 1, int(not counted.whole), int(not price), *counts, told=_spent(cost, price)), waste)
+    return _Priced(PaidCalls(1, 1, int(not counted.whole), int(not price), *counts, told=_spent(cost, price)), waste)
 
 
 def _wasted(client: Parts, tokens: int, cached: int, read: float, rate: float) -> list[float]:
@@ -245,15 +242,11 @@ def _wasted(client: Parts, tokens: int, cached: int, read: float, rate: float) -
     return [cost * one / all_of_it for one in waste]
 
 
-def _saved(
-    outcome: Outcome, steps: Sequence[Step], bills: Sequence[Charged], models: Models, scale: float
-) -> float | None:
+def _saved(outcome: Outcome, steps: Sequence[Step], bills: Sequence[Charged], models: Models, scale: float) -> float:
     """The dollars that a policy would have saved in calls of models whose price is known.
 
     Replay counts by bytes; ``scale`` is how much of what it says that the session cost was really paid.
     """
-    if len(outcome.so_far) != len(steps):
-        return None
     saved = 0.0
     for step, bill, now in zip(steps, pairwise(bills), pairwise((0.0, *outcome.so_far)), strict=True):
         price = models.find(step.model).input or 0.0
@@ -261,8 +254,8 @@ def _saved(
     return saved * scale
 
 
-def _spent(cost: float, price: float | None) -> Spent:
-    return Spent(cost, cost * price / MILLION if price else 0.0)
+def _spent(cost: float, price: float | None) -> Spending:
+    return Spending(cost, cost * price / MILLION if price else 0.0)
 
 
 # ---------------------------------------------------------------- tools

@@ -7,8 +7,8 @@ from textwrap import wrap
 from typing import Any
 
 from instrumentation.accounting.story import WASTE, Parts
-from instrumentation.analyze.analysis import Analysis, Found, wasted
-from instrumentation.analyze.session_summary import Paid, Spent
+from instrumentation.analyze.analysis import Analysis, FoundSession, wasted
+from instrumentation.analyze.session_summary import PaidCalls, Spending
 from instrumentation.replay.compare import Row
 from instrumentation.reports.columns import clipped, columns, harmless
 
@@ -88,7 +88,7 @@ def _span(analysis: Analysis) -> str:
     return f", {_day(first)} to {_day(last)}" if last else ""
 
 
-def _cost(paid: Paid) -> Iterator[str]:
+def _cost(paid: PaidCalls) -> Iterator[str]:
     if paid.reported:
         counts = f"{_short(paid.input)} tokens in, {_short(paid.output)} out"
         yield f"paid     {_money(paid.told, paid)} for {_counted(paid.reported, 'call')} as reported: {counts}"
@@ -124,7 +124,7 @@ def _notes_on_waste(analysis: Analysis) -> Iterator[str]:
         yield "(the cost is a lower bound: waste counts as cached wherever it can have been)"
 
 
-def _cost_of(tokens: int, spent: Spent, analysis: Analysis) -> Iterator[str]:
+def _cost_of(tokens: int, spent: Spending, analysis: Analysis) -> Iterator[str]:
     yield f"{tokens:,}"
     yield _share(tokens, analysis.totals.client.total)
     yield _dollars(spent.dollars, analysis.paid)
@@ -132,9 +132,9 @@ def _cost_of(tokens: int, spent: Spent, analysis: Analysis) -> Iterator[str]:
     yield _short(round(spent.units))
 
 
-def all_waste(analysis: Analysis) -> Spent:
+def all_waste(analysis: Analysis) -> Spending:
     """What all waste cost, at the least."""
-    found = Spent()
+    found = Spending()
     for one in analysis.waste.values():
         found = found.plus(one)
     return found
@@ -148,7 +148,7 @@ def _sessions(analysis: Analysis, width: int) -> Iterator[str]:
     yield from _folded([f"(sent: how often each byte was{changes})"], width)
 
 
-def _session(one: Found) -> Iterator[str]:
+def _session(one: FoundSession) -> Iterator[str]:
     session, totals = one.session, one.session.totals
     waste = wasted(totals)
     yield from (f"{totals.calls:,}", _short(waste), _share(waste, totals.client.total), f"{totals.amplification:,.1f}x")
@@ -173,7 +173,7 @@ def _policies(analysis: Analysis, width: int) -> Iterator[str]:
     found = list(zip(analysis.comparison.rows(), analysis.dollars_saved, strict=True))
     if not found:
         return
-    told = [("" if dollars is None else _dollars(dollars, analysis.paid)) for _, dollars in found]
+    told = [_dollars(dollars, analysis.paid) for _, dollars in found]
     rows = [(row.policy, *_policy(row, dollars)) for (row, _), dollars in zip(found, told, strict=True)]
     head = ("policy", "cost", "$ saved", "tokens", "cached", "page-ins", "cost more", "most")
     yield from _table(head, rows, width)
@@ -186,7 +186,7 @@ def _policies(analysis: Analysis, width: int) -> Iterator[str]:
 
 
 def _policy(row: Row, dollars: str) -> tuple[str, ...]:
-    shares = (_signed(row.token_change), _percent(row.hit_rate), f"{row.page_ins:,}") if row.is_played else ("", "", "")
+    shares = (_signed(row.token_change), _percent(row.hit_rate), f"{row.page_ins:,}")
     return (_signed(row.cost_change), dollars, *shares, f"{row.worse:,}", _signed(row.worst))
 
 
@@ -224,13 +224,13 @@ def as_json(analysis: Analysis) -> str:
     return json.dumps(plain) + "\n"
 
 
-def _paid(paid: Paid) -> dict[str, Any]:
+def _paid(paid: PaidCalls) -> dict[str, Any]:
     counts = {name: getattr(paid, name) for name in paid.__struct_fields__[:-2]}
     rate = None if paid.hit_rate is None else round(paid.hit_rate, 6)
     return {**counts, "hit_rate": rate, "told": _spent(paid.told), "guessed": _spent(paid.guessed)}
 
 
-def _spent(spent: Spent) -> dict[str, float]:
+def _spent(spent: Spending) -> dict[str, float]:
     return {"units": round(spent.units, 6), "dollars": round(spent.dollars, 6)}
 
 
@@ -241,11 +241,10 @@ def _cause(analysis: Analysis, cause: str) -> dict[str, Any]:
 
 def _rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
     for row, dollars in zip(analysis.comparison.rows(), analysis.dollars_saved, strict=True):
-        saved = None if dollars is None else round(dollars, 6)
-        yield {**row._asdict(), "charged": row.charged._asdict(), "dollars_saved": saved}
+        yield {**row._asdict(), "charged": row.charged._asdict(), "dollars_saved": round(dollars, 6)}
 
 
-def _each(one: Found) -> dict[str, Any]:
+def _each(one: FoundSession) -> dict[str, Any]:
     session, totals = one.session, one.session.totals
     return {
         "session": session.name,
@@ -305,13 +304,13 @@ def _short(count: int) -> str:
     return f"{count:,}"
 
 
-def _money(spent: Spent, paid: Paid) -> str:
+def _money(spent: Spending, paid: PaidCalls) -> str:
     dollars = _dollars(spent.dollars, paid)
     units = f"{_short(round(spent.units))} units*"
     return f"$ {dollars} ({units})" if dollars else units
 
 
-def _dollars(dollars: float, paid: Paid) -> str:
+def _dollars(dollars: float, paid: PaidCalls) -> str:
     """An amount, if the price of any call is known."""
     if paid.unpriced == paid.calls:
         return ""

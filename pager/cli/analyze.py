@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     """Analyse the logs; the exit status, 1 where there is no session."""
     from instrumentation.analyze import command  # not needed by the server
 
-    wanted = command.Wanted(
+    wanted = command.AnalyzeOptions(
         paths=options.paths,
         policies=shared.policies(options, "cost_aware"),
         jobs=options.jobs or os.cpu_count() or 1,

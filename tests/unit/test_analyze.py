@@ -20,19 +20,19 @@ from instrumentation.accounting.cache_lifetimes import shown
 from instrumentation.accounting.story import WASTE
 from instrumentation.accounting.waste.session_waste import Totals, anatomy
 from instrumentation.analyze.analysis import (
-    Wanted,
+    SessionFilter,
     analyze,
     prepare,
     wasted,
 )
 from instrumentation.analyze.cache import Cache
+from instrumentation.analyze.file_summaries import summarize_file
 from instrumentation.analyze.session_summary import (
-    Paid,
-    Spent,
+    PaidCalls,
+    Spending,
     ToolWaste,
     as_reported,
 )
-from instrumentation.analyze.study_file import study
 from instrumentation.replay import log_files
 from instrumentation.replay.compare import Conditions, Contender, compare
 from instrumentation.replay.log_files import Problems
@@ -203,11 +203,11 @@ def test_what_the_provider_reported_is_what_was_paid(tmp_path):
     path = record(tmp_path / "one.jsonl", *said, message("assistant", "b", _meta=used(20, 100, 30, 7)))
     paid = analyze([path], HOW).paid
     units = (10 + 1.25 * 90 + 5 * 5) + (20 + 0.1 * 100 + 1.25 * 30 + 5 * 7)
-    assert paid.told == Spent(pytest.approx(units), pytest.approx(units * 5 / 1e6))
+    assert paid.told == Spending(pytest.approx(units), pytest.approx(units * 5 / 1e6))
     assert (paid.calls, paid.reported, paid.partly, paid.unpriced) == (2, 2, 0, 0)
     assert (paid.input, paid.cached, paid.written, paid.output) == (250, 100, 120, 12)
     assert paid.hit_rate == 100 / 250
-    assert paid.guessed == Spent()
+    assert paid.guessed == Spending()
 
 
 def test_what_was_written_for_an_hour_is_paid_as_such(tmp_path):
@@ -224,7 +224,7 @@ def test_what_nobody_counted_is_estimated_and_said_to_be(tmp_path):
     path = record(tmp_path / "one.jsonl", *[message("user", "go"), message("assistant", "a" * 100)] * 2)
     found = analyze([path], HOW)
     paid = found.paid
-    assert (paid.calls, paid.reported, paid.told, paid.hit_rate) == (2, 0, Spent(), None)
+    assert (paid.calls, paid.reported, paid.told, paid.hit_rate) == (2, 0, Spending(), None)
     assert paid.guessed.units == pytest.approx(found.comparison.before.cost)
 
 
@@ -324,7 +324,7 @@ def test_lines_that_are_never_sent_are_named_with_their_number(tmp_path):
     ]
     path = tmp_path / "s.jsonl"
     path.write_text("\n".join(json.dumps({**row, **about}) for row in rows) + "\n")
-    found = analyze([path], HOW, Wanted(shortest=1))
+    found = analyze([path], HOW, SessionFilter(shortest=1))
     assert list(found.read.lines_left_out.items()) == [
         ("attachment that is not sent (hook_cancelled)", 2),
         ("progress that is not sent (hook_progress)", 1),
@@ -335,9 +335,9 @@ def test_lines_that_are_never_sent_are_named_with_their_number(tmp_path):
 
 
 def test_sums_of_what_was_paid_are_plain():
-    one = Paid(1, 1, 1, 0, 10, 10, 5, 2, 3, Spent(1.0, 2.0), Spent(3.0, 4.0))
-    assert one.plus(one).cost == Spent(8.0, 12.0)
-    assert one.plus(Paid()) == one
+    one = PaidCalls(1, 1, 1, 0, 10, 10, 5, 2, 3, Spending(1.0, 2.0), Spending(3.0, 4.0))
+    assert one.plus(one).cost == Spending(8.0, 12.0)
+    assert one.plus(PaidCalls()) == one
     assert ToolWaste("a", 1, 2).total == 3
 
 
@@ -395,7 +395,7 @@ def test_short_sessions_are_left_out(tmp_path):
     many_calls(tmp_path / "b.jsonl", 1, session="b")
     found = analyze([tmp_path], HOW)
     assert ([one.session.name for one in found.sessions], found.read.left_out) == (["a"], 1)
-    assert len(analyze([tmp_path], HOW, Wanted(1)).sessions) == 2
+    assert len(analyze([tmp_path], HOW, SessionFilter(1)).sessions) == 2
 
 
 def test_sessions_without_a_call_since_then_are_left_out(tmp_path):
@@ -404,7 +404,7 @@ def test_sessions_without_a_call_since_then_are_left_out(tmp_path):
     many_calls(tmp_path / "untimed.jsonl")
     [old, new] = [analyze([tmp_path / name], HOW).span for name in "ab"]
     assert old[0] < old[1] < new[0]
-    found = analyze([tmp_path], HOW, Wanted(since=new[0]))
+    found = analyze([tmp_path], HOW, SessionFilter(since=new[0]))
     assert (found.span, found.read.left_out, found.read.older) == (new, 2, 0)
     assert analyze([tmp_path / "untimed.jsonl"], HOW).span == (0.0, 0.0)
 
@@ -412,7 +412,7 @@ def test_sessions_without_a_call_since_then_are_left_out(tmp_path):
 def test_files_not_written_since_then_are_not_read(tmp_path):
     folder = write(tmp_path, "claude_code")
     os.utime(folder / "claude_code-1.jsonl", (1e9, 1e9))
-    found = analyze([tmp_path], HOW, Wanted(since=1.1e9))
+    found = analyze([tmp_path], HOW, SessionFilter(since=1.1e9))
     assert (found.read.older, found.read.files, len(found.sessions)) == (1, 1, 1)
 
 
@@ -423,7 +423,7 @@ def test_a_call_without_an_answer_is_in_no_sum(tmp_path):
 
 def test_nothing_at_all_adds_up_to_nothing(tmp_path):
     found = analyze([tmp_path], HOW)
-    assert (found.totals, found.paid, found.waste, found.tools) == (Totals(), Paid(), {}, [])
+    assert (found.totals, found.paid, found.waste, found.tools) == (Totals(), PaidCalls(), {}, [])
     assert (found.comparison.rows(), found.dollars_saved, found.worst, found.span) == ([], [], [], (0.0, 0.0))
 
 
@@ -491,7 +491,7 @@ def test_no_damage_to_a_log_is_fatal(tmp_path, data):
         sample[at : at + data.draw(st.integers(0, 40))] = data.draw(st.binary(max_size=12))
     path = tmp_path / "log.jsonl"
     path.write_bytes(sample)
-    found = study(path, HOW)
+    found = summarize_file(path, HOW)
     assert found.size <= len(sample)
 
 

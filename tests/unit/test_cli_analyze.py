@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.shared import agent_logs
 from instrumentation.analyze import command
-from instrumentation.analyze.agents import starting, usual
+from instrumentation.analyze.agents import setups, usual_places
 from instrumentation.analyze.analysis import analyze, prepare
-from instrumentation.analyze.progress import bar
+from instrumentation.analyze.command import progress_bar
 from instrumentation.replay.compare import Conditions, Contender
 from instrumentation.reports.analyze import as_json, as_text
 from pager.cli import main
@@ -133,7 +133,7 @@ def test_the_client_with_most_calls_comes_first(tmp_path):
         record(tmp_path / f"{name}.jsonl", calls, harness=name) for name, calls in (("goose", 3), ("qwen-code", 5))
     ]
     found = analyze(paths, prepare([Contender("keep_all")], Conditions()))
-    assert [line.split("=")[0] for line in starting(found.sessions, BASE)] == ["OPENAI_BASE_URL", "OPENAI_HOST"]
+    assert [line.split("=")[0] for line in setups(found.sessions, BASE)] == ["OPENAI_BASE_URL", "OPENAI_HOST"]
 
 
 def test_the_output_is_the_same_with_a_cache_without_one_and_with_any_jobs(tmp_path, capsys):
@@ -181,10 +181,8 @@ def test_without_a_path_it_looks_in_the_usual_places_and_says_so(tmp_path, capsy
 
 def test_places_follow_the_settings_of_their_clients(tmp_path):
     env = {"CLAUDE_CONFIG_DIR": str(tmp_path / "c"), "CODEX_HOME": str(tmp_path / "x")}
-    (tmp_path / "x" / "sessions").mkdir(parents=True)
-    found = usual(tmp_path / "data", env, tmp_path)
-    assert found.looked == (tmp_path / "c" / "projects", tmp_path / "x" / "sessions", tmp_path / "data")
-    assert found.there == [tmp_path / "x" / "sessions"]
+    places = [tmp_path / "c" / "projects", tmp_path / "x" / "sessions", tmp_path / "data"]
+    assert usual_places(tmp_path / "data", env, tmp_path) == places
 
 
 def test_without_any_logs_it_says_where_it_looked(tmp_path, capsys):
@@ -309,7 +307,7 @@ class Terminal(io.StringIO):
 
 def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path):
     folder, err = write(tmp_path / "logs", "codex", calls=3), Terminal()
-    wanted = command.Wanted([folder], "keep_all", caches=False)
+    wanted = command.AnalyzeOptions([folder], "keep_all", caches=False)
     found, told = command.run(wanted, Settings(), {}, err)
     assert found
     assert "reading logs" in err.getvalue()
@@ -318,6 +316,6 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path):
 
 def test_where_nobody_is_looking_there_is_no_bar():
     out = io.StringIO()
-    with bar(out) as told:
+    with progress_bar(out) as told:
         told(1, 2)
     assert out.getvalue() == ""

@@ -12,12 +12,13 @@ inside of lines of ``progress``), or in a file of their own; they are lines of c
 ``attachment`` is content of the user's message that it stands beside.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import orjson
 from msgspec import Raw
 
 from instrumentation.replay.drafts import (
@@ -26,7 +27,7 @@ from instrumentation.replay.drafts import (
     Line,
     counted,
 )
-from instrumentation.replay.importers._attachments import content_of
+from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import (
     BAD,
     Problems,
@@ -39,6 +40,60 @@ from pager.text.references import strings
 
 SYNTHETIC = "<synthetic>"
 """The model of messages that Claude Code makes up itself, such as those on errors; they are never sent."""
+
+_ATTACHED = frozenset(
+    [
+        "agent_listing_delta",
+        "agent_mention",
+        "async_hook_response",
+        "auto_mode",
+        "auto_mode_exit",
+        "budget_usd",
+        "compact_file_reference",
+        "compaction_reminder",
+        "critical_system_reminder",
+        "current_session_memory",
+        "date_change",
+        "deferred_tools_delta",
+        "diagnostics",
+        "directory",
+        "edited_text_file",
+        "file",
+        "hook_additional_context",
+        "hook_blocking_error",
+        "hook_success",
+        "invoked_skills",
+        "mcp_instructions_delta",
+        "mcp_resource",
+        "nested_memory",
+        "opened_file_in_ide",
+        "output_style",
+        "output_token_usage",
+        "pdf_reference",
+        "plan_file_reference",
+        "plan_mode",
+        "plan_mode_exit",
+        "plan_mode_reentry",
+        "queued_command",
+        "relevant_memories",
+        "selected_lines_in_ide",
+        "skill_discovery",
+        "skill_listing",
+        "task_reminder",
+        "task_status",
+        "team_context",
+        "teammate_mailbox",
+        "todo_reminder",
+        "token_usage",
+        "total_tokens_reminder",
+        "ultrathink_effort",
+        "verify_plan_reminder",
+    ]
+)
+"""Kinds of attachments that Claude Code sends to the model."""
+
+_NOT_SPOKEN = frozenset({"type", "uuid", "toolUseID", "hookEvent", "hookName", "addedNames"})
+_SPOKEN_HOOKS = frozenset({"SessionStart", "UserPromptSubmit"})
 
 _KINDS = frozenset({"user", "assistant", "system"})
 _OTHERS = frozenset({"summary", "file-history-snapshot"})
@@ -109,8 +164,15 @@ _inner = msgspec.json.Decoder(_Row | None)
 _compacted = msgspec.json.Decoder(_Compacted | None)
 
 
-class Importer:
+class Importer(LogFormat):
     """One session for each file."""
+
+    agent = "claude"
+    setup = "ANTHROPIC_BASE_URL={base} ENABLE_TOOL_SEARCH=true claude"
+
+    def places(self, env: Mapping[str, str], home: Path) -> Sequence[Path]:
+        """The folder of all projects."""
+        return [Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"]
 
     def detect(self, head: Sequence[bytes]) -> bool:
         """One of the first lines has the ids that only Claude Code writes."""
@@ -300,7 +362,7 @@ class _Session:
     def _attached(self, row: _Row) -> _Message | None:
         """What an attachment adds to the user's message; None, and counted, for one that is not sent."""
         told = _attachment.decode(row.attachment) or {}
-        content = content_of(told)
+        content = _content_of(told)
         if content is None:
             self._left_out[f"attachment that is not sent ({told.get('type') or 'of no kind'})"] += 1
             return None
@@ -421,3 +483,36 @@ def _listed(content: Raw) -> list[tuple[bytes, _Block]]:
     if raw.startswith(b'"'):
         raw = b'[{"type":"text","text":%b}]' % raw
     return [(bytes(one), _block.decode(one)) for one in _blocks.decode(raw)]
+
+
+# Attachments are sent as reminders, of which the log keeps only the values that they are made of; so their text is the
+# strings of those values, one a line. Kinds that are only shown to the user, and unknown kinds, are left out.
+
+
+def _content_of(attachment: Mapping[str, object]) -> bytes | None:
+    """The content that an attachment adds to a message, as JSON; None for one that is not sent."""
+    kind, content = attachment.get("type"), attachment.get("content")
+    if kind not in _ATTACHED:
+        return None
+    if kind == "queued_command" and isinstance(prompt := attachment.get("prompt"), str | list) and prompt:
+        return orjson.dumps(prompt)
+    media = _media(content)
+    if media is not None:
+        return orjson.dumps([media])
+    told = {name: value for name, value in attachment.items() if name not in _NOT_SPOKEN}
+    if kind == "hook_success":  # of these only what a hook says at the beginning of a session or a turn
+        told = {"content": content} if attachment.get("hookEvent") in _SPOKEN_HOOKS else {}
+    words = "\n".join(dict.fromkeys(strings(told)))
+    text = f"<system-reminder>\n{words}\n</system-reminder>"
+    return orjson.dumps([{"type": "text", "text": text}]) if words else None
+
+
+def _media(content: object) -> dict[str, object] | None:
+    """The picture or document that a file's content is; None for text."""
+    if not isinstance(content, dict) or not isinstance(file := content.get("file"), dict):
+        return None
+    data = file.get("base64")
+    if not isinstance(data, str):
+        return None
+    kind = "image" if content.get("type") == "image" else "document"
+    return {"type": kind, "source": {"type": "base64", "media_type": str(file.get("type", "")), "data": data}}

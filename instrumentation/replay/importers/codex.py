@@ -8,7 +8,7 @@ same totals. A compaction (``compacted``) puts other items in the place of all s
 with a copy of it, written in one go.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ import orjson
 from msgspec import Raw
 
 from instrumentation.replay.drafts import Call, Draft, Line
+from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import (
     BAD,
     Json,
@@ -81,8 +82,21 @@ _compacted = msgspec.json.Decoder(_Compacted)
 _object = msgspec.json.Decoder(dict[str, object])
 
 
-class Importer:
+class Importer(LogFormat):
     """One session for each file."""
+
+    agent = "codex"
+    setup = """in ~/.codex/config.toml:
+model_provider = "ctxpager"
+[model_providers.ctxpager]
+name = "ctxpager"
+base_url = "{base}/v1"
+env_key = "OPENAI_API_KEY"
+wire_api = "responses\""""
+
+    def places(self, env: Mapping[str, str], home: Path) -> Sequence[Path]:
+        """The folder of all sessions."""
+        return [Path(env.get("CODEX_HOME") or home / ".codex") / "sessions"]
 
     def detect(self, head: Sequence[bytes]) -> bool:
         """One of the first lines is of a rollout."""

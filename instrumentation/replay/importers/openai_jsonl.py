@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from instrumentation.replay import recording_files
+from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import (
     Json,
     Problems,
@@ -17,7 +18,7 @@ _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "functio
 _NAMES = ("session", "id", "conversation_id", "session_id")
 
 
-class Importer:
+class Importer(LogFormat):
     """Messages as OpenAI's interface takes them; the tools too, where they are told."""
 
     def detect(self, head: Sequence[bytes]) -> bool:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import orjson
 
 from instrumentation.replay.drafts import Call, Draft, Line
+from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import Json, Problems, opened
 from instrumentation.replay.recording import Recording
 from pager.log.events import Tokens
@@ -27,8 +28,12 @@ _SAID = {"compaction": "What did we do so far?", "subtask": "The following tool 
 _BEGIN = pattern(rb'^\s*\{\s*"info"\s*:\s*\{')
 
 
-class Importer:
+class Importer(LogFormat):
     """One session for each file."""
+
+    agent = "opencode"
+    setup = """in opencode.json, for a provider with "npm": "@ai-sdk/openai-compatible":
+"options": {{"baseURL": "{base}/v1"}}"""
 
     def detect(self, head: Sequence[bytes]) -> bool:
         """The document begins with what is known of the session."""

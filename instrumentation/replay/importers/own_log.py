@@ -6,6 +6,7 @@ from pathlib import Path
 
 from instrumentation.accounting.ledger import sums
 from instrumentation.replay import from_log
+from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import Problems, head
 from instrumentation.replay.recording import Recording
 from pager.errors import StoreError
@@ -21,7 +22,7 @@ def _models() -> Models:
     return Models.load()
 
 
-class Importer:
+class Importer(LogFormat):
     """All sessions of a log."""
 
     def detect(self, head: Sequence[bytes]) -> bool:

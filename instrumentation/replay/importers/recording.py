@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from instrumentation.replay import recording_files
+from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import (
     Json,
     Problems,
@@ -16,7 +17,7 @@ from instrumentation.replay.recording import Recording
 _OTHERS = frozenset({"role", "type", "messages"})
 
 
-class Importer:
+class Importer(LogFormat):
     """The recordings' own format; unlike ``recordings.load`` it skips what it can't read."""
 
     def detect(self, head: Sequence[bytes]) -> bool:
