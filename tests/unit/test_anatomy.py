@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from chat_items import item
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
@@ -32,10 +33,6 @@ CHAT, MESSAGES, RESPONSES = load_dialect("chat"), load_dialect("messages"), load
 def padded(tokens, make):
     """The item that ``make`` makes of a text, of exactly so many tokens."""
     return make("x" * (tokens * 27 // 10 - len(make(""))))
-
-
-def item(**members):
-    return json.dumps(members).encode()
 
 
 def user(tokens=100):

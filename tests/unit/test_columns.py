@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
+from chat_items import raw
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -212,10 +213,6 @@ class Branch:
     def look(self):
         """Bring the mirror up to date in between."""
         self.table.numbers.sync(self.table.pages, self.table.slots)
-
-
-def raw(value):
-    return msgspec.Raw(json.dumps(value).encode())
 
 
 few = st.integers(0, 3)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from chat_items import item
 from equipped import equipped
 
 from instrumentation.accounting.billing import Charged
@@ -26,10 +27,6 @@ ANTHROPIC = Conditions("anthropic")
 
 def page(name):
     return "\n".join(f"line {at} of the file {name} as it was read" for at in range(200))
-
-
-def item(**members):
-    return json.dumps(members).encode()
 
 
 def session(name, calls=12, gap=10.0):

@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+from chat_items import user
+
 from pager.log.stores import open_store
 from pager.pricing.catalog import family_of
 from pager.pricing.tokens import Counter
@@ -13,10 +15,6 @@ from pager.wire import dialects
 
 CHAT = dialects.load("chat")
 TOOLS = [{"type": "function", "function": {"name": "run", "description": "run it " * 200}}]
-
-
-def user(text):
-    return {"role": "user", "content": text}
 
 
 class Counted:

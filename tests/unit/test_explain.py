@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from chat_items import call, result, say, user
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
@@ -55,24 +56,6 @@ class Call(NamedTuple):
 
 def page(name, lines=60):
     return "\n".join(f"{name} line {at} of the file as it was read" for at in range(lines))
-
-
-def user(said="go on"):
-    return {"role": "user", "content": said}
-
-
-def say(said="I see."):
-    return {"role": "assistant", "content": said}
-
-
-def call(call_id, tool="read", **arguments):
-    function = {"name": tool, "arguments": json.dumps(arguments)}
-    calls = [{"id": call_id, "type": "function", "function": function}]
-    return {"role": "assistant", "content": None, "tool_calls": calls}
-
-
-def result(call_id, content):
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 def body(*items, model="some-model", **members):

@@ -6,6 +6,7 @@ import sqlite3
 from concurrent.futures import Future
 
 import pytest
+from chat_items import result, user
 
 from instrumentation.accounting.client_prompts import sent
 from instrumentation.accounting.log_check import check
@@ -36,17 +37,9 @@ CHAT = dialects.load("chat")
 OK = {"role": "assistant", "content": "ok"}
 
 
-def user(text):
-    return {"role": "user", "content": text}
-
-
 def calls(*ids):
     made = [{"id": i, "type": "function", "function": {"name": "run", "arguments": "{}"}} for i in ids]
     return {"role": "assistant", "content": None, "tool_calls": made}
-
-
-def result(call_id, text="ok"):
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
 
 
 class Proxy:

@@ -6,6 +6,7 @@ from hashlib import sha256
 
 import msgspec
 import pytest
+from chat_items import call, result, say, user
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,24 +62,6 @@ TOOLS = [{"type": "function", "function": {"name": "read"}}]
 def text(name, lines=30):
     """What a tool gave: lines that nobody writes by chance."""
     return "\n".join(f"line {at} of {name} says that the harbour is closed" for at in range(lines))
-
-
-def user(said="go on"):
-    return {"role": "user", "content": said}
-
-
-def say(said):
-    return {"role": "assistant", "content": said}
-
-
-def call(call_id, tool="read", **arguments):
-    function = {"name": tool, "arguments": json.dumps(arguments)}
-    made = {"id": call_id, "type": "function", "function": function}
-    return {"role": "assistant", "content": None, "tool_calls": [made]}
-
-
-def result(call_id, content):
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 def used(call_id, tool="read", name=""):

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from chat_items import result, user
 
 from benchmarks.optimum.oracles import ORACLES
 from instrumentation.accounting.billing import tokens_in
@@ -27,10 +28,6 @@ TOOLS = [{"type": "function", "function": {"name": "read"}}]
 CHAT = load("chat")
 
 
-def user(text="go on"):
-    return {"role": "user", "content": text}
-
-
 def says(text="I see."):
     return {"role": "assistant", "content": text}
 
@@ -42,10 +39,6 @@ def calls(call_id, **arguments):
         "content": None,
         "tool_calls": [{"id": call_id, "type": "function", "function": function}],
     }
-
-
-def result(call_id, content):
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 def page(name):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from chat_items import item
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,10 +21,6 @@ from pager.wire.dialects import load
 
 CHAT = load("chat")
 MODELS = in_force("anthropic", {})
-
-
-def item(**members):
-    return json.dumps(members).encode()
 
 
 def user(text):

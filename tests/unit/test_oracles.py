@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from chat_items import item
 from equipped import equipped
 
 from benchmarks.optimum.oracles import ORACLES
@@ -24,10 +25,6 @@ QUOTE = "line 17 of the file {} as it was read"
 
 def page(name):
     return "\n".join(f"line {at} of the file {name} as it was read" for at in range(200))
-
-
-def item(**members):
-    return json.dumps(members).encode()
 
 
 def session(calls=40, tools=frozenset({"read"}), quotes=None):

@@ -5,8 +5,8 @@ import json
 import logging
 from hashlib import sha256
 
-import msgspec
 import pytest
+from chat_items import call, raw, result, say, user
 
 from pager.log.events import (
     Bypassed,
@@ -129,27 +129,6 @@ def page(name):
     return "\n".join(f"{name} line {at} of the file" for at in range(60))
 
 
-def user(said="go on"):
-    return {"role": "user", "content": said}
-
-
-def say(said="I see."):
-    return {"role": "assistant", "content": said}
-
-
-def call(call_id, tool="read", **arguments):
-    function = {"name": tool, "arguments": json.dumps(arguments)}
-    return {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
-    }
-
-
-def result(call_id, content):
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
-
-
 def tools(*names):
     return [{"type": "function", "function": {"name": name}} for name in names]
 
@@ -180,10 +159,6 @@ def with_another_page(talk):
     talk.send(body(*ANOTHER))
     talk.send(body(*ANOTHER, *ON))
     return talk
-
-
-def raw(value):
-    return msgspec.Raw(json.dumps(value).encode())
 
 
 def leg(content="the page", call_id="h1", text="I look."):

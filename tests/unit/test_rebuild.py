@@ -6,6 +6,7 @@ from hashlib import sha256
 
 import msgspec
 import pytest
+from chat_items import raw
 
 from pager.errors import StoreCorrupt
 from pager.log.events import (
@@ -56,10 +57,6 @@ def said(text):
 
 def handle(content):
     return handle_of(content.encode())
-
-
-def raw(value):
-    return msgspec.Raw(json.dumps(value).encode())
 
 
 def leg():

@@ -3,8 +3,8 @@
 import json
 from hashlib import sha256
 
-import msgspec
 import pytest
+from chat_items import call, raw, result, user
 
 from pager.paging.page_in import definition
 from pager.paging.page_table import Items
@@ -60,10 +60,6 @@ class Branch:
         return self.render(**how).body()
 
 
-def raw(value):
-    return msgspec.Raw(json.dumps(value).encode())
-
-
 # ---------------------------------------------------------------- Chat Completions
 
 CHAT_TOOLS = [{"type": "function", "function": {"name": "read"}}]
@@ -71,20 +67,6 @@ CHAT_TOOLS = [{"type": "function", "function": {"name": "read"}}]
 
 def chat(*items, **members):
     return {"model": "m", "tools": CHAT_TOOLS, "messages": list(items), **members}
-
-
-def user(said="go on"):
-    return {"role": "user", "content": said}
-
-
-def call(call_id, **arguments):
-    function = {"name": "read", "arguments": json.dumps(arguments)}
-    made = {"id": call_id, "type": "function", "function": function}
-    return {"role": "assistant", "content": None, "tool_calls": [made]}
-
-
-def result(call_id, content):
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 def hidden(text="", call_id="h1"):

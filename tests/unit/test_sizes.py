@@ -9,6 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from chat_items import item
 
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.item_sizes import PICTURE, counted_size, item_tokens
@@ -23,10 +24,6 @@ from pager.wire.dialects import load
 
 RECORDINGS = os.environ.get("CTXPAGER_RECORDINGS", "")
 NOISE = random.Random(7)
-
-
-def item(**fields):
-    return json.dumps(fields).encode()
 
 
 def png(width, height, size=9_000):

@@ -3,8 +3,8 @@
 import json
 from hashlib import sha256
 
-import msgspec
 import pytest
+from chat_items import raw, result, user
 
 from pager.log.events import Evicted
 from pager.paging import page_in
@@ -54,10 +54,6 @@ class Talk:
         return Talk(self.dialect.name, self.table.copy(), self.number - 1)
 
 
-def user(said="go on"):
-    return {"role": "user", "content": said}
-
-
 def say(said="", *calls, **more):
     made = [
         {"id": call_id, "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
@@ -72,10 +68,6 @@ def read(call_id, path, **more):
 
 def write(call_id, path, content):
     return say("", (call_id, "write", {"path": path, "content": content}))
-
-
-def result(call_id, content):
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 def names(table):
@@ -218,10 +210,6 @@ def hidden(*pages, call_id="h1", shown="", mixed=False):
     own = [Part("call", raw(mixed["tool_calls"][0]))] if mixed else []
     parts = [*([Part("text", raw(shown))] if shown else []), *own, Part("call", raw(asked), True)]
     return Leg(parts, [raw(result(call_id, "".join(pages) + ": back again"))], bool(mixed))
-
-
-def raw(value):
-    return msgspec.Raw(json.dumps(value).encode())
 
 
 def test_a_page_that_the_model_asks_for_counts_a_fault_and_is_pinned_with_decay():
