@@ -29,6 +29,7 @@ from instrumentation.accounting.billing import (
 from instrumentation.accounting.item_sizes import item_tokens
 from instrumentation.replay.knowing import content_of
 from instrumentation.replay.needs import Need as Seen
+from instrumentation.replay.paged_prompts import head_as_sent
 from instrumentation.replay.player import Player, Turn
 from instrumentation.replay.prepared import Call as Sent
 from instrumentation.replay.prepared import Prepared
@@ -74,7 +75,7 @@ class _Untouched(Player):
     def _fitting(self, turn: Turn) -> Prompt:
         if turn.short:
             self.short.add(turn.call.step.branch)
-            head, size = self._head(turn)
+            head, size = head_as_sent(turn.dialect, turn.call, turn.table)
             self.sent[-1] = turn.call._replace(prompt=_behind(head, tokens_in(size) + SIGN, turn.call.prompt))
         return super()._fitting(turn)
 

@@ -27,8 +27,8 @@ from pager.log.events import (
 )
 from pager.log.store import Store, Stored
 from pager.paging import planner
-from pager.paging.conditions import carrier_of, terms_of
-from pager.paging.page_table import Table
+from pager.paging.conditions import Caller, carrier_of, terms_of
+from pager.paging.page_table import PageTable
 from pager.paging.planner import Plan, Terms
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy import Policy, View, Weighed
@@ -122,7 +122,7 @@ class _Case:
     end: int
     where: Where
     session: Session
-    table: Table
+    table: PageTable
     request: Request
     dialect: Dialect
     logged: Logged
@@ -201,7 +201,7 @@ def _case(store: Store, name: str, call: str, load_dialect: Callable[[str], Dial
     except NotUnderstood as error:
         raise ConfigError(f"call {call}: its request could not be read, and went out as it came: {error}") from error
     session = Rebuilder(load_dialect, store.blob).session(name, log[: end + 1])
-    table = session.tables.get(where.branch)
+    table = session.pages.tables.get(where.branch)
     if table is None or (table.call, table.attempt) != (where.call, where.attempt):
         raise ConfigError(f"call {call}: its messages can't be told apart, so that nothing of it can be paged")
     return _Case(name, log, end, where, session, table, request, dialect, _logged(log, where))
@@ -267,8 +267,8 @@ def _experience(store: Store, version: str) -> tuple[Experience, str]:
 
 
 def _terms(case: _Case, rules: PlanningRules, known: Experience) -> Terms:
-    marks, grace = rules.cache_marks, rules.grace
-    return terms_of(case.request, case.table, rules.rates(), known, case.session, marks=marks, grace=grace)
+    caller, marks = Caller(case.session.tenant, case.session.harness), rules.cache_marks
+    return terms_of(case.request, case.table, rules.rates(), known, caller=caller, marks=marks, grace=rules.grace)
 
 
 def _policy_name(case: _Case, configured: str) -> tuple[str, str]:
@@ -298,7 +298,7 @@ def _unplanned(case: _Case, policy: str) -> str:
     return f"it went out in full: {carrier}" if isinstance(carrier, str) else ""
 
 
-def _warmth(table: Table, terms: Terms) -> str:
+def _warmth(table: PageTable, terms: Terms) -> str:
     """Why the provider is taken to hold the prefix, or not: the planner's rule, in words."""
     kept = terms.prices.ttl_seconds
     if table.call <= 1:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pager.paging.page import Page
-from pager.paging.page_table import Table
+from pager.paging.page_table import PageTable
 from pager.paging.planner import Plan
 from pager.paging.policy import PageView, View, Weighed
 
@@ -34,7 +34,7 @@ class Row:
 class _Judge:
     """All that is known of one call, by which each page is judged."""
 
-    table: Table
+    table: PageTable
     plan: Plan
     gone: Mapping[str, str]
     evicted_at: Mapping[str, int]
@@ -80,7 +80,7 @@ class _Judge:
 
 
 def rows(
-    table: Table,
+    table: PageTable,
     seen: View,
     weighed: Sequence[Weighed] | None,
     plan: Plan,

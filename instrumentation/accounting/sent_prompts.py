@@ -13,7 +13,7 @@ from pager.errors import StoreCorrupt
 from pager.log.events import AnswerFinished, CallReceived
 from pager.log.store import Stored
 from pager.paging.held_calls import LONGEST
-from pager.paging.page_table import Table
+from pager.paging.page_table import PageTable
 from pager.paging.render import (
     Outgoing,
     lacks_marks,
@@ -49,7 +49,7 @@ def outgoing(log: Sequence[Stored], where: Where, fetch: Fetch, load_dialect: Ca
     if not answer.sent:
         return [call.body(fetch)]
     dialect = load_dialect(call.call.dialect)
-    table = Rebuilder(load_dialect, fetch).session("", log[:end]).tables[where.branch]
+    table = Rebuilder(load_dialect, fetch).session("", log[:end]).pages.tables[where.branch]
     request = dialect.parse(call.body(fetch))
     first = _proven(dialect, request, table, call.call, answer)
     bodies = [first.body()]
@@ -69,7 +69,9 @@ def _answer(log: Sequence[Stored], where: Where) -> tuple[int, AnswerFinished | 
     return 0, None
 
 
-def _proven(dialect: Dialect, request: Request, table: Table, call: CallReceived, answer: AnswerFinished) -> Outgoing:
+def _proven(
+    dialect: Dialect, request: Request, table: PageTable, call: CallReceived, answer: AnswerFinished
+) -> Outgoing:
     """The request as it was sent: paged or in full, with cache marks or without, whichever has the logged digest."""
     place = dialect.carrier(request)
     carrier = place if isinstance(place, Carrier) else None

@@ -155,7 +155,9 @@ class _Uses:
 
     def add(self, session: Session, log: Iterable[Stored]) -> None:
         """Count one more session, in which tools were decided on."""
-        offered = {one.name for decided in session.toolsets.values() for one in decided.sent if len(one.name) <= NAMED}
+        offered = {
+            one.name for decided in session.pages.toolsets.values() for one in decided.sent if len(one.name) <= NAMED
+        }
         self.sessions += 1
         self.offered.update(offered)
         self.called.update(offered & {row.event.tool for row in log if isinstance(row.event, ToolCalled)})
@@ -176,12 +178,12 @@ class _Lessons:
 
     def add(self, session: Session, log: Sequence[Stored]) -> None:
         """Count one more session."""
-        for table in session.tables.values():
+        for table in session.pages.tables.values():
             cache = cache_of(session.tenant, table.dialect, table.evidence.model)
             if table.evidence.held > self.lifetimes.get(cache, 0.0):
                 self.lifetimes[cache] = round(table.evidence.held, 1)
         self.harnesses[family_of_harness(session.harness)].add(session, log)
-        if session.toolsets:
+        if session.pages.toolsets:
             self.owners[owner(session.tenant, session.harness)].add(session, log)
 
     def kept(self) -> Experience:
@@ -206,7 +208,7 @@ def _pages(session: Session) -> Iterator[tuple[Page, int]]:
     Copies that were paged in stand in hidden legs, as answers to calls that no client ever saw: they are left out.
     """
     longest: dict[tuple[str, str, int], tuple[Page, int]] = {}
-    for _, table in sorted(session.tables.items()):
+    for _, table in sorted(session.pages.tables.items()):
         for slot in table.slots:
             for page in slot.pages:
                 age, spot = table.call - page.born, (page.name, page.key, page.born)

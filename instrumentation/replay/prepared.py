@@ -79,7 +79,7 @@ class Prepared:
         self.cache = cache
         self.blobs: dict[bytes, bytes] = {}
         self._contents: dict[bytes, Contents] = {}
-        self._tokens: dict[bytes, int] = {}
+        self.counted: dict[bytes, int] = {}  # tokens of items by their digests
 
     @property
     def shortens(self) -> bool:
@@ -109,9 +109,9 @@ class Prepared:
 
     def tokens(self, digest: bytes, raw: bytes) -> int:
         """The tokens of an item; counted once."""
-        found = self._tokens.get(digest)
+        found = self.counted.get(digest)
         if found is None:
-            found = self._tokens[digest] = item_tokens(raw, self.dialect.name)
+            found = self.counted[digest] = item_tokens(raw, self.dialect.name)
         return found
 
     def items(self, call: Call) -> Items:

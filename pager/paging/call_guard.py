@@ -10,7 +10,7 @@ the model more than an answer without an end.
 import orjson
 
 from pager.paging.held_calls import ROUNDS, Refusal
-from pager.paging.page_table import Table
+from pager.paging.page_table import PageTable
 from pager.paging.stub import HANDLE
 from pager.tools.check_arguments import check, is_json, repair_text
 from pager.tools.decide import Sent, Toolset
@@ -26,7 +26,7 @@ class Guard:
     ``rounds`` are the hidden legs so far, ``corrections`` those with calls that did not fit.
     """
 
-    def __init__(self, table: Table, tools: Toolset | None) -> None:
+    def __init__(self, table: PageTable, tools: Toolset | None) -> None:
         self._table = table
         self.tools = tools
         self.rounds = 0

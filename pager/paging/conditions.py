@@ -2,17 +2,16 @@
 
 import re
 from dataclasses import replace
+from typing import NamedTuple
 
 from pager.paging.page import GRACE
-from pager.paging.page_table import Table
+from pager.paging.page_table import PageTable
 from pager.paging.planner import Terms
 from pager.paging.priors import Experience
-from pager.pricing.catalog import Model
 from pager.pricing.mark_cache import HOUR
 from pager.pricing.prices import Prices
 from pager.pricing.provider_cache import CacheKind, uncached
 from pager.pricing.rates import Models
-from pager.sessions.lineage import Session
 from pager.values import Request, Span
 from pager.wire.dialect import Dialect
 from pager.wire.dialects import load as load_dialect
@@ -31,26 +30,31 @@ _TEXT_ONLY = re.compile(rb"respond with text only\W{1,4}do not call any tools", 
 _COMPACTION = re.compile(rb'request_kind\\*":\s*\\*"compaction')
 
 
+class Caller(NamedTuple):
+    """Whose session it is, and the name of the client program."""
+
+    tenant: str = ""
+    harness: str = ""
+
+
 def terms_of(
     request: Request,
-    table: Table,
+    table: PageTable,
     models: Models,
     known: Experience,
-    session: Session,
     *,
+    caller: Caller,
     marks: bool,
-    window: int | None = None,
+    window: int = 0,
     grace: int = GRACE,
 ) -> Terms:
     """What a call is planned under; what was observed of a provider's cache stands over what is documented.
 
-    ``table`` is the page table of its branch in ``session``, ``marks`` whether we mark what shall be cached, ``window``
-    what the provider itself has said of the model's window, if it has; a new page stays for ``grace`` calls. Where no
-    mark names a lifetime, a cache of the tenant's that outlived the documented one is believed.
+    ``table`` is the page table of its branch, ``marks`` whether we mark what shall be cached, ``window`` what the
+    provider itself has said of the model's window, 0 if nothing; a new page stays for ``grace`` calls. Where no mark
+    names a lifetime, a cache of the tenant's that outlived the documented one is believed.
     """
     model, cache = models.find(request.model), models.cache(request.model)
-    window = window or model.window
-    reserve = reserve_of(model, asked_for(request), window)
     prices = models.prices(request.model)
     marked = load_dialect(request.dialect).marks_cache
     by_marks = marked and (models.fixed is not None or cache.kind is CacheKind.MARKED or not model.known)
@@ -58,7 +62,7 @@ def terms_of(
         prices = marked_prices(prices, table)
     elif prices.ttl_seconds:
         asked = _RETENTION.search(request.body, *request.members.get("prompt_cache_retention", NOWHERE))
-        seen = known.lifetime(session.tenant, request.dialect, request.model)
+        seen = known.lifetime(caller.tenant, request.dialect, request.model)
         prices = replace(prices, ttl_seconds=max(prices.ttl_seconds, seen, DAY if asked else 0.0))
     if models.fixed is None:
         served = cache.serves(marked=marks and marked) or table.evidence.held > 0
@@ -67,11 +71,23 @@ def terms_of(
         prices = table.evidence.believed(prices if served else uncached(prices))
     elif prices.read < 1.0:  # a list that the user gave; a cache that outlived it is a fact
         prices = replace(prices, ttl_seconds=max(prices.ttl_seconds, table.evidence.held))
+    found = terms_under(prices, models, request.model, asked_for(request), window)
     by_marks = by_marks and prices.read < prices.write
-    return Terms(prices, window, reserve, model.binds_thinking, cache.minimum, known, session.harness, grace, by_marks)
+    return replace(found, experience=known, **caller._asdict(), grace=grace, by_marks=by_marks)
 
 
-def marked_prices(prices: Prices, table: Table) -> Prices:
+def terms_under(prices: Prices, models: Models, name: str, asked: int, window: int = 0) -> Terms:
+    """What a call to a model is planned under at these prices.
+
+    ``asked`` are the tokens that the client leaves for the answer, 0 if it does not say.
+    """
+    model = models.find(name)
+    window = window or model.window
+    reserve = min(asked or min(model.output_limit or RESERVE, RESERVE), window // 2)
+    return Terms(prices, window, reserve, model.binds_thinking, models.cache(name).minimum)
+
+
+def marked_prices(prices: Prices, table: PageTable) -> Prices:
     """The prices where a prompt is cached at marks, for the lifetime that is granted or, failing that, asked for.
 
     Nothing of the history is cached for a client that marks only what stands before it.
@@ -83,11 +99,6 @@ def marked_prices(prices: Prices, table: Table) -> Prices:
     if (table.evidence.granted or table.asked_lifetime) >= HOUR:
         return replace(prices, write=prices.write_long, ttl_seconds=HOUR)
     return prices
-
-
-def reserve_of(model: Model, asked: int, window: int) -> int:
-    """The tokens that are left for the answer, of which the client asks for so many, or for 0 if it does not say."""
-    return min(asked or min(model.output_limit or RESERVE, RESERVE), window // 2)
 
 
 def carrier_of(dialect: Dialect, request: Request) -> Carrier | str:

@@ -132,7 +132,7 @@ def _by_what_was_read() -> Supersession:
 
 
 @dataclass(slots=True)
-class Table:
+class PageTable:
     """The pages of one branch as of its latest call, in the order of the prompt; ``changed`` are slots with stubs.
 
     ``idle`` are the seconds since the call before, ``tool`` is the name of the tool that was added for paging, if it
@@ -463,7 +463,7 @@ class Table:
         tool, about = made[0]
         return (tool if page.whole else f"part of {tool}"), about
 
-    def copy(self) -> "Table":
+    def copy(self) -> "PageTable":
         """A table of its own for a branch that forks off here."""
         pages = {name: replace(page) for name, page in self.known.items()}
         slots = [replace(slot, pages=[pages[page.name] for page in slot.pages]) for slot in self.slots]

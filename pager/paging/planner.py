@@ -19,7 +19,7 @@ from pager.paging.page import (
     left_of,
 )
 from pager.paging.page_arrays import Columns, Pages, columns
-from pager.paging.page_table import Table
+from pager.paging.page_table import PageTable
 from pager.paging.policy import Decision, Policy, View
 from pager.paging.priors import SHIPPED, Experience
 from pager.pricing.prices import Prices
@@ -38,8 +38,8 @@ class Terms:
     """What a call is planned under.
 
     ``bound`` if thinking in the prompt holds only while nothing before it changes; a prompt of fewer than ``cacheable``
-    tokens is never cached. ``experience`` is what other sessions, also of this ``harness``, have taught. A new page
-    stays for ``grace`` calls. ``by_marks``: the provider finds only what ends at a cache mark.
+    tokens is never cached. ``experience`` is what other sessions have taught, also of this ``tenant`` and ``harness``.
+    A new page stays for ``grace`` calls. ``by_marks``: the provider finds only what ends at a cache mark.
     """
 
     prices: Prices
@@ -48,6 +48,7 @@ class Terms:
     bound: bool = False
     cacheable: int = 0
     experience: Experience = SHIPPED
+    tenant: str = ""
     harness: str = ""
     grace: int = GRACE
     by_marks: bool = False
@@ -72,7 +73,7 @@ class Plan(NamedTuple):
     anchors: tuple[int, ...] = ()
 
 
-def view(table: Table, outside: int, terms: Terms) -> View:
+def view(table: PageTable, outside: int, terms: Terms) -> View:
     """What a policy sees of the branch at its latest call; ``outside`` bytes of the prompt are outside of its items."""
     warm = is_warm(table, terms)
     shown, total = _columns(table, outside, terms, warm=warm)
@@ -93,7 +94,7 @@ def view(table: Table, outside: int, terms: Terms) -> View:
     )
 
 
-def _columns(table: Table, outside: int, terms: Terms, *, warm: bool) -> tuple[Columns, int]:
+def _columns(table: PageTable, outside: int, terms: Terms, *, warm: bool) -> tuple[Columns, int]:
     """The pages in numbers, and the tokens of the prompt as it would go out now, stubs in place."""
     it, call = table.numbers, table.call
     it.sync(table.pages, table.slots)
@@ -131,7 +132,7 @@ def _columns(table: Table, outside: int, terms: Terms, *, warm: bool) -> tuple[C
     return shown, total
 
 
-def _found(table: Table, starts: "Numbers", gained: "Numbers", before: "Numbers") -> "Numbers":
+def _found(table: PageTable, starts: "Numbers", gained: "Numbers", before: "Numbers") -> "Numbers":
     """The tokens that a provider which caches at marks would still find, if each page were the first to go.
 
     ``starts`` are the tokens before each slot, ``gained`` those that stubs spare up to the end of each page.
@@ -156,7 +157,7 @@ def _measured(tokens: "Numbers", measure: Yardstick) -> "Numbers":
     return found
 
 
-def _usual(table: Table, terms: Terms) -> "Numbers":
+def _usual(table: PageTable, terms: Terms) -> "Numbers":
     """How often pages of each one's tool and kind are needed again, as other sessions have taught."""
     it, known, harness = table.numbers, terms.experience, terms.harness
     results = np.array([known.usual(harness, tool, argument=False) for tool in it.tool_names])
@@ -165,7 +166,7 @@ def _usual(table: Table, terms: Terms) -> "Numbers":
     return usual
 
 
-def _pinned(table: Table, terms: Terms) -> "Flags":
+def _pinned(table: PageTable, terms: Terms) -> "Flags":
     """Which pages must stay: the newest, those bound by thinking behind them, and those held by a fault or an error."""
     it, call = table.numbers, table.call
     age = call - it["born"]
@@ -174,7 +175,7 @@ def _pinned(table: Table, terms: Terms) -> "Flags":
     return pinned | (it["slot"] <= _bound_to(table)) if terms.bound else pinned
 
 
-def propose(policy: Policy, table: Table, outside: int, terms: Terms) -> Plan:
+def propose(policy: Policy, table: PageTable, outside: int, terms: Terms) -> Plan:
     """What the policy wants to go, if the rules allow it."""
     seen = view(table, outside, terms)
     if not columns(seen.pages).evictable.any():
@@ -194,7 +195,7 @@ def propose(policy: Policy, table: Table, outside: int, terms: Terms) -> Plan:
     return plan._replace(anchors=_anchors(table, terms, plan, wish.pages[0].slot if wish.pages else cut))
 
 
-def _allowed(decision: Decision, table: Table, seen: View) -> Plan:
+def _allowed(decision: Decision, table: PageTable, seen: View) -> Plan:
     """A policy's decision as a plan with its price; without pages if there are none, or they break a rule."""
     if not decision.evict:
         return Plan(reason=decision.reason)
@@ -205,7 +206,7 @@ def _allowed(decision: Decision, table: Table, seen: View) -> Plan:
     return _priced("policy", decision.reason, chosen, table, seen)
 
 
-def _slot_of(position: int | None, table: Table) -> int | None:
+def _slot_of(position: int | None, table: PageTable) -> int | None:
     """The slot of the page at this position; None where there is no such page."""
     return table.pages[position].slot if position is not None and 0 <= position < len(table.pages) else None
 
@@ -225,7 +226,7 @@ def _dearer(seen: View, saved: int = 0) -> float:
 NO_PLAN = Plan()
 
 
-def _anchors(table: Table, terms: Terms, plan: Plan = NO_PLAN, cut: int | None = None) -> tuple[int, ...]:
+def _anchors(table: PageTable, terms: Terms, plan: Plan = NO_PLAN, cut: int | None = None) -> tuple[int, ...]:
     """The prefixes that marks of ours should end, as many as the client leaves free, less one for hidden legs.
 
     First what this request needs to find: the longest prefix before a repack, or what the client's own marks do not
@@ -248,14 +249,14 @@ def _anchors(table: Table, terms: Terms, plan: Plan = NO_PLAN, cut: int | None =
     return tuple(distinct[: max(1, table.free_marks - 1)])
 
 
-def _markable(table: Table, prefix: int) -> int:
+def _markable(table: PageTable, prefix: int) -> int:
     """The longest prefix, of at most this one, whose last item can carry a mark."""
     while prefix > 0 and not table.slots[prefix - 1].markable:
         prefix -= 1
     return prefix
 
 
-def unasked(table: Table, names: Collection[str]) -> Plan:
+def unasked(table: PageTable, names: Collection[str]) -> Plan:
     """What must change though no policy wants it, in a request whose client has tools of these names."""
     if table.tool and table.tool in names:
         return Plan("client", "the client now has a tool of the added tool's name")
@@ -264,7 +265,7 @@ def unasked(table: Table, names: Collection[str]) -> Plan:
     return Plan()
 
 
-def rescue(table: Table, outside: int, terms: Terms, excess: int) -> Plan:
+def rescue(table: PageTable, outside: int, terms: Terms, excess: int) -> Plan:
     """Pages that free ``excess`` tokens, or all there are: dead ones first, then the oldest, protected ones last."""
     seen = view(table, outside, terms)
     resident = [(page, one) for page, one in zip(table.pages, seen.pages, strict=True) if one.resident]
@@ -281,7 +282,7 @@ def rescue(table: Table, outside: int, terms: Terms, excess: int) -> Plan:
     return _priced("rescue", reason, gone, table, seen) if gone else Plan("rescue", reason)
 
 
-def _priced(cause: str, reason: str, gone: list[Page], table: Table, seen: View) -> Plan:
+def _priced(cause: str, reason: str, gone: list[Page], table: PageTable, seen: View) -> Plan:
     """A plan with its price: tokens behind what the provider still finds are written again; all, without the tool."""
     it, first = columns(seen.pages), gone[0].row
     saved = sum([int(it.tokens[page.row] - it.stub_tokens[page.row]) for page in gone])
@@ -291,18 +292,18 @@ def _priced(cause: str, reason: str, gone: list[Page], table: Table, seen: View)
     return Plan(cause, reason, tuple(gone), "", seen.warm, saved, left, round(price, 1))
 
 
-def is_warm(table: Table, terms: Terms) -> bool:
+def is_warm(table: PageTable, terms: Terms) -> bool:
     """Whether the provider still holds the prefix: it was long enough, and is not older than the provider keeps it."""
     return table.call > 1 and table.idle <= terms.prices.ttl_seconds > 0 and table.before >= terms.cacheable
 
 
-def _bound_to(table: Table) -> int:
+def _bound_to(table: PageTable) -> int:
     """The last slot before which nothing may change; any, as long as the tool would have to be added as well."""
     last = next((at for at in range(len(table.slots) - 1, -1, -1) if table.slots[at].reasoning), -1)
     return last if last < 0 or table.tool else len(table.slots)
 
 
-def _broken_rule(decision: Decision, table: Table, seen: View) -> str:
+def _broken_rule(decision: Decision, table: PageTable, seen: View) -> str:
     """Which rule the decision breaks; empty if none."""
     unknown = [name for name in decision.evict if name not in table.known]
     if unknown:

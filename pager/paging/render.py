@@ -11,7 +11,7 @@ from functools import partial
 from hashlib import sha256
 
 from pager.paging.page_in import definition
-from pager.paging.page_table import Slot, Table
+from pager.paging.page_table import PageTable, Slot
 from pager.tools.decide import Toolset
 from pager.values import Request, Span
 from pager.wire.dialect import Dialect
@@ -92,7 +92,7 @@ class Outgoing:
         return replace(self, choice=dialect.forbid_calls(self.request))
 
 
-def render(dialect: Dialect, request: Request, table: Table, carrier: Carrier | None) -> Outgoing:
+def render(dialect: Dialect, request: Request, table: PageTable, carrier: Carrier | None) -> Outgoing:
     """The request of the table's latest call as it goes out now; without a carrier the tool is not added."""
     edits, short = _edits(dialect, request, table, carrier, table.anchors)
     if not table.mark_legs:
@@ -104,7 +104,7 @@ def render(dialect: Dialect, request: Request, table: Table, carrier: Carrier | 
 
 
 def _edits(
-    dialect: Dialect, request: Request, table: Table, carrier: Carrier | None, anchors: Sequence[int]
+    dialect: Dialect, request: Request, table: PageTable, carrier: Carrier | None, anchors: Sequence[int]
 ) -> tuple[tuple[Edit, ...], Toolset | None]:
     """All edits of the client's body, and in which forms its tools are sent."""
     head, last = dialect.mark_head(request) if table.ends else None, len(table.slots)
@@ -132,23 +132,22 @@ def marked(dialect: Dialect, request: Request) -> Outgoing:
     return Outgoing(request, (head, (_span(request, last, 1), tail)))
 
 
-def lacks_marks(dialect: Dialect, request: Request, table: Table) -> bool:
+def lacks_marks(dialect: Dialect, request: Request, table: PageTable) -> bool:
     """Whether we mark the head and the end of a request: the client marks nothing, and it is worth caching."""
     if table.client_marks or len(request.body) < WORTH_MARKING:
         return False
     return dialect.mark_head(request) is not None
 
 
-def _slots(dialect: Dialect, request: Request, table: Table, marked: Mapping[int, float]) -> Iterator[Edit]:
+def _slots(dialect: Dialect, request: Request, table: PageTable, marked: Mapping[int, float]) -> Iterator[Edit]:
     """The edits that stubs, hidden legs and cache marks make; ``marked`` has the lifetime of each slot's mark."""
     written: set[int] = set()
 
+    def own(slot: Slot) -> bytes:
+        return bytes(request.items[slot.item]) if slot.raw is None else slot.raw
+
     def sent(at: int) -> bytes:
-        slot = table.slots[at]
-        item = slot.sent
-        if item is None:
-            own = bytes(request.items[slot.item]) if slot.raw is None else slot.raw
-            item = _sent(dialect, slot, own)
+        item = with_stubs(dialect, table.slots[at], own)
         return (dialect.mark(item, marked[at]) or item) if at in marked else item
 
     between = request.separator or b","
@@ -163,12 +162,13 @@ def _slots(dialect: Dialect, request: Request, table: Table, marked: Mapping[int
         yield Span(start, start + slot.size), sent(at)
 
 
-def _sent(dialect: Dialect, slot: Slot, raw: bytes) -> bytes:
-    """An item with its stubs, written once and kept; one without any is the client's own."""
-    stubs = {page.key: page.stub for page in slot.pages if page.stub}
-    if not stubs:
-        return raw
-    slot.sent = stubbed(raw, dialect.sites(raw), stubs)
+def with_stubs(dialect: Dialect, slot: Slot, raw_of: Callable[[Slot], bytes]) -> bytes:
+    """An item with its stubs, written once and kept; one without any is as ``raw_of`` gives it."""
+    if slot.sent is None:
+        raw, stubs = raw_of(slot), {page.key: page.stub for page in slot.pages if page.stub}
+        if not stubs:
+            return raw
+        slot.sent = stubbed(raw, dialect.sites(raw), stubs)
     return slot.sent
 
 

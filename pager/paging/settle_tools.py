@@ -11,9 +11,9 @@ from typing import NamedTuple
 from pager.log.events import ToolsDecided
 from pager.paging import planner
 from pager.paging.page_in import name_for
-from pager.paging.page_table import Table
+from pager.paging.page_table import PageTable
 from pager.paging.planner import Terms
-from pager.sessions.lineage import Session
+from pager.paging.session_pages import SessionPages
 from pager.tools.decide import (
     Outlook,
     Sent,
@@ -41,7 +41,7 @@ class Decided(NamedTuple):
 
 
 def settle(
-    session: Session,
+    pages: SessionPages,
     where: tuple[int, int, int],
     offers: Offers,
     names: Collection[str],
@@ -52,16 +52,16 @@ def settle(
 
     ``where`` is the branch, call and attempt, ``names`` are those of all tools of the client.
     """
-    table = session.tables[where[0]]
+    table = pages.tables[where[0]]
     if not wanted.on or (table.tools is not None and table.tools.digest == offers.digest):
         return None
     switch = _to_read_again(table, terms)
     if switch is None:
         return None
-    decided, reason = _decision(session, table, offers, terms, wanted, switch)
+    decided, reason = _decision(pages, table, offers, terms, wanted, switch)
     if switch and not decided.shortened:
         return None
-    clashes = [one.handle for one in decided.shortened.values() if _means_another(session, one)]
+    clashes = [one.handle for one in decided.shortened.values() if _means_another(pages, one)]
     decided = decided.without(clashes) if clashes else decided
     tool = table.tool
     if decided.shortened and (not tool or tool in names):
@@ -80,12 +80,11 @@ def settle(
         deferred=sum(one.form == "deferred" for one in decided.sent),
         price=switch * (terms.prices.write - terms.prices.read),
     )
-    table.apply(event, decided)
-    session.toolsets[decided.digest] = decided
+    pages.decide_tools(event, decided)
     return Decided(event, content)
 
 
-def _to_read_again(table: Table, terms: Terms) -> int | None:
+def _to_read_again(table: PageTable, terms: Terms) -> int | None:
     """The tokens that the provider must read again if the tools change now; None where they must not."""
     if table.tools is not None or not planner.is_warm(table, terms):
         return 0
@@ -95,9 +94,9 @@ def _to_read_again(table: Table, terms: Terms) -> int | None:
 
 
 def _decision(
-    session: Session, table: Table, offers: Offers, terms: Terms, wanted: Shortening, switch: int
+    pages: SessionPages, table: PageTable, offers: Offers, terms: Terms, wanted: Shortening, switch: int
 ) -> tuple[Toolset, str]:
-    experience, harness, tenant = terms.experience, terms.harness, session.tenant
+    experience, harness, tenant = terms.experience, terms.harness, terms.tenant
     outlook = Outlook(
         terms.prices,
         experience.calls(harness),
@@ -106,7 +105,7 @@ def _decision(
         switch=switch,
         defer_above=wanted.defer_above,
     )
-    known = session.toolsets.get(offers.digest)
+    known = pages.toolsets.get(offers.digest)
     if known is None:
         return decide(offers, outlook)
     if switch and not outlook.pays(known.whole_tokens, known.whole_tokens - known.tokens):
@@ -114,7 +113,7 @@ def _decision(
     return known, "as it was decided before in this session"
 
 
-def _means_another(session: Session, sent: Sent) -> bool:
+def _means_another(pages: SessionPages, sent: Sent) -> bool:
     """Whether the handle of a tool has been shown for another one before."""
-    known = (table.schemas.get(sent.handle) for table in session.tables.values())
+    known = (table.schemas.get(sent.handle) for table in pages.tables.values())
     return any(one is not None and one.whole != sent.whole for one in known)

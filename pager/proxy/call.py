@@ -25,8 +25,9 @@ from pager.log.bypass import BypassReason
 from pager.log.events import Event
 from pager.log.store import Batch, Store
 from pager.log.stores import Location
+from pager.paging.conditions import Caller
 from pager.paging.page_table import Items
-from pager.paging.plan_call import Call, Paged, Pager, bypassed
+from pager.paging.pager import CallToPlan, Paged, Pager, bypassed
 from pager.paging.stub import HANDLE
 from pager.proxy import answers, log_records, request_body
 from pager.proxy.fail_open import FailOpen
@@ -139,8 +140,20 @@ class CallLog:
             items = Items(
                 request.digests, norms, lambda at: bytes(request.items[at]), request.head_marks, request.auto_mark
             )
-            call = Call(incoming.dialect, request, items, incoming.at, bypassed(incoming.headers), around)
-            paged = self._pager.plan(session, placement, call)
+            call = CallToPlan(
+                incoming.dialect,
+                request,
+                items,
+                incoming.at,
+                where=(placement.branch.number, placement.call, placement.attempt),
+                opened=placement.opened,
+                caller=Caller(session.tenant, session.harness),
+                arm=session.arm,
+                learned=session.learned,
+                bypass=bypassed(incoming.headers),
+                around=around,
+            )
+            paged = self._pager.plan(session.pages, call)
         return paged  # noqa: RET504 - planning may have failed
 
     async def decide(

@@ -26,7 +26,7 @@ from pager.paging.call_guard import Guard
 from pager.paging.context_length import Overflow, overflow
 from pager.paging.held_calls import Next
 from pager.paging.page_in import name_for
-from pager.paging.plan_call import Paged, Pager
+from pager.paging.pager import Paged, Pager
 from pager.paging.planner import ROOM, is_warm
 from pager.paging.render import Outgoing
 from pager.proxy import request_body, retries
@@ -133,8 +133,7 @@ class Legs:
         tokens, of = self._paged.table.reported or (round(counted / SURELY), len(self._paged.request.body))
         left = tokens * size / of
         if left > terms.window and not is_warm(self._paged.table, terms):
-            room = (terms.window - terms.reserve) * ROOM
-            await self._rescue(self._tokens((left - room) * of / tokens))
+            await self._rescue(self._tokens((left - self._paged.room) * of / tokens))
 
     @property
     def sent_size(self) -> int:
@@ -361,13 +360,13 @@ class Legs:
             rules.reply,
             held,
             table.tool,
-            lambda handle: pager.resolve(call.session, branch, handle),
+            lambda handle: pager.resolve(call.session.pages, branch, handle),
             lambda held_call: self._guard.refusal(held_call, table.tool),
             limit=self._room(),
             rounds=self.rounds,
         )
         self._guard.corrections += bool(replies.invalid)
-        tools = {handle: tool for handle in replies.pages if (tool := pager.tool(call.session, handle))}
+        tools = {handle: tool for handle in replies.pages if (tool := pager.tool(call.session.pages, handle))}
         leg = splice.leg(replies.texts)
         said, body = msgspec.json.encode(leg), b"".join(exchange.chunks)
         told = answer_of(self._dialect, exchange, body)
@@ -398,9 +397,7 @@ class Legs:
 
     def _room(self) -> int:
         """How many characters of pages still fit the model's window."""
-        terms = self._paged.terms
-        left = terms.window - terms.reserve - self._tokens(self._outgoing.size)
-        return max(rules.SMALLEST_REPLY, self._paged.table.yardstick.size(left * ROOM))
+        return self._paged.reply_limit(self._tokens(self._outgoing.size))
 
     def _tokens(self, size: float) -> int:
         """The provider's tokens in so many bytes of the prompt, by the branch's yardstick."""
@@ -455,8 +452,7 @@ class Legs:
     async def _rescue(self, excess: int) -> bool:
         """Evict until the prompt is so many tokens shorter; whether anything could be evicted."""
         pager, call, paged = self._wiring.pager, self.call, self._paged
-        branch = call.placement.branch.number
-        repacked = await self._wiring.aside(call, lambda: pager.rescue(paged, branch, excess))
+        repacked = await self._wiring.aside(call, lambda: pager.rescue(paged, excess))
         if repacked is None:
             return False
         await self._wiring.decide(call, self._wiring.now(), [repacked], paged.blobs)

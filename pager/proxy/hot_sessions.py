@@ -15,7 +15,7 @@ from typing import TypeVar
 from pager.errors import StoreCorrupt
 from pager.log.body_delta import Recipe, take_apart
 from pager.log.store import Store
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.log_records import (
     Arrival,
@@ -139,10 +139,9 @@ class HotSessions:
             session = self._opened(incoming, lineage, None)
             return session, place(session, past)
         branch = continued(session, past)
-        if branch is None or branch.number not in session.tables:
+        if branch is None or branch.number not in session.pages.tables:
             return None
-        tables = {branch.number: session.tables[branch.number].copy()}
-        copied = replace(session, tables=tables, toolsets=dict(session.toolsets))
+        copied = replace(session, pages=session.pages.copy_of(branch.number))
         return copied, Placement(branch, branch.call + 1, 1)
 
     async def _find(self, tenant: str, lineage: CallHistory) -> Session | None:
@@ -180,7 +179,7 @@ class HotSessions:
         session = registry.open_session(incoming.tenant, lineage.key, lineage.past, before)
         session.harness = harness_of(incoming)
         if self._pager is not None:
-            self._pager.settle(session)
+            session.arm, session.learned = self._pager.settle(session.id)
         return session
 
     def answered(self, call: PlacedCall, answer: Answer) -> None:

@@ -23,7 +23,7 @@ from pager.log.events import (
     encode,
 )
 from pager.log.store import Batch, Place, moved_head
-from pager.paging.plan_call import Paged
+from pager.paging.pager import Paged
 from pager.proxy import redaction
 from pager.sessions.identity import Key
 from pager.sessions.lineage import (

@@ -27,10 +27,9 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from pager.log.events import BranchOpened
-from pager.paging.page import Account
-from pager.paging.page_table import Table, common_length
+from pager.paging.page_table import common_length
+from pager.paging.session_pages import SessionPages
 from pager.sessions.identity import Key
-from pager.tools.decide import Toolset
 from pager.values import Message, Request
 
 WINDOW = 64  # messages a call usually adds at the most; longer steps back are looked for only when these find nothing
@@ -168,11 +167,10 @@ class Branch:
 class Session:
     """A session's branches, also by the marks of their latest requests, and where its log stands.
 
-    ``answers`` and ``issued`` say which call got which answer and issued which tool call. ``tables`` are the branches'
-    page tables, by their numbers, which keep one ``account`` together, and ``toolsets`` what was decided of tools, by
-    the digests of their lists; ``unpaged`` says why there are none, where they could not be made. ``gone`` if its log
-    is: nothing more is written of it. ``arm`` and ``learned`` were settled when it was opened: the arm of an
-    experiment, and what it goes by of what others taught.
+    ``answers`` and ``issued`` say which call got which answer and issued which tool call. ``pages`` is what
+    paging knows; ``unpaged`` says why that could not be made, or is empty. ``gone`` if its log is: nothing more is
+    written of it. ``arm`` and ``learned`` were settled when it was opened: the policy of an experiment, and the version
+    of what other sessions taught.
     """
 
     id: str
@@ -182,9 +180,7 @@ class Session:
     tips: dict[bytes, int] = field(default_factory=dict)
     issued: dict[str, tuple[int, int]] = field(default_factory=dict)
     answers: dict[str, tuple[int, int]] = field(default_factory=dict)
-    tables: dict[int, Table] = field(default_factory=dict)
-    account: Account = field(default_factory=Account)
-    toolsets: dict[str, Toolset] = field(default_factory=dict)
+    pages: SessionPages = field(default_factory=SessionPages)
     unpaged: str = ""
     gone: bool = False
     harness: str = ""

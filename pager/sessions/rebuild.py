@@ -19,7 +19,7 @@ from pager.log.events import (
 )
 from pager.log.store import Stored
 from pager.paging.page_table import Items
-from pager.paging.page_tables import Tables
+from pager.paging.session_pages import TableSource
 from pager.sessions.lineage import Branch, Session, mark_of
 from pager.sessions.message_cache import MessageCache
 from pager.wire.dialect import Dialect
@@ -34,7 +34,7 @@ class Rebuilder:
         fetch: Callable[[bytes], bytes | None],
         messages: MessageCache | None = None,
     ) -> None:
-        self.tables = Tables(load_dialect, fetch)
+        self.tables = TableSource(load_dialect, fetch)
         self._load_dialect = load_dialect
         self._messages = messages or MessageCache()
 
@@ -79,30 +79,28 @@ class Rebuilder:
         for row in log:
             match row.event:
                 case BranchOpened() as opened:
-                    self.tables.open_branch(session, opened.branch, opened.parent, opened.dialect, opened.fork_call)
-                case CallReceived() as call if call.branch in session.tables:
+                    session.pages.open(opened, self.tables)
+                case CallReceived() as call if call.branch in session.pages.tables:
                     parent = digests.get(call.parent_branch, []) if call.parent_branch is not None else []
                     digests[call.branch] = digests_of(call, parent)
                     sizes[call.branch, call.call] = call.size
                     if digests[call.branch]:
                         items, around = self._items(call, digests[call.branch]), around_items(call.cuts)
-                        table = session.tables[call.branch]
+                        table = session.pages.tables[call.branch]
                         table.advance(call.call, call.attempt, row.at, items, call.size, call.model, around)
-                case AnswerFinished(branch=number, usage=usage) as answer if number in session.tables and usage:
+                case AnswerFinished(branch=number, usage=usage) as answer if number in session.pages.tables and usage:
                     size = 0 if answer.legs else answer.sent_size or sizes.get((number, answer.call), 0)
-                    session.tables[number].learn_usage(usage, size, answer.call)
+                    session.pages.tables[number].learn_usage(usage, size, answer.call)
                 case event:
                     self._apply(session, event)
 
     def _apply(self, session: Session, event: Event) -> None:
-        table = session.tables.get(getattr(event, "branch", -1))
+        table = session.pages.tables.get(getattr(event, "branch", -1))
         if table is None:
             return
         match event:
             case ToolsDecided():
-                decided = self.tables.toolset(event.decision)
-                table.apply(event, decided)
-                session.toolsets[decided.digest] = decided
+                session.pages.decide_tools(event, self.tables.toolset(event.decision))
             case LegFinished():
                 table.apply(event, self.tables.leg(bytes.fromhex(event.said)))
             case _:

@@ -11,7 +11,7 @@ import pytest
 
 from pager.cli import main
 from pager.log.stores import open_store
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening

@@ -23,8 +23,8 @@ from pager.paging.page_arrays import (
     columns,
 )
 from pager.paging.page_table import Items
-from pager.paging.page_tables import Tables
 from pager.paging.policy import PageView, Prices
+from pager.paging.session_pages import TableSource
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, Part
 
@@ -145,7 +145,7 @@ class Branch:
     """A branch whose history grows by whole steps: items, the first of them an assistant's."""
 
     def __init__(self):
-        self.table = Tables(load, {}.get).make("chat")
+        self.table = TableSource(load, {}.get).make("chat")
         self.steps = [[{"role": "user", "content": "do it"}]]
         self.leg = ""
         self.send()

@@ -31,7 +31,7 @@ from pager.log.events import (
 )
 from pager.log.store import Batch, Stored
 from pager.log.stores import open_store
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force

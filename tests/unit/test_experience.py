@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.log.events import Bypassed, Learned
+from pager.log.events import BranchOpened, Bypassed, Learned
 from pager.log.store import Stored
 from pager.paging import priors, settle_tools
-from pager.paging.page_tables import Tables
 from pager.paging.planner import Terms
 from pager.paging.policy import Prices
 from pager.paging.priors import (
@@ -37,7 +36,7 @@ from pager.paging.priors import (
     shipped,
     strength,
 )
-from pager.sessions.lineage import Branch, Session
+from pager.paging.session_pages import SessionPages, TableSource
 from pager.tools.decide import OFTEN
 from pager.wire.dialects import load
 
@@ -256,12 +255,12 @@ def decided(tenant, known):
     tools = [{"type": "function", "function": one} for one in functions]
     dialect = load("chat")
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": tools}).encode()
-    session = Session("s_1", tenant, branches=[Branch(0, "", b"", b"")])
-    Tables(load, {}.get).open_branch(session, 0, None, "chat")
-    terms = Terms(Prices(), 100_000, 10_000, experience=known, harness="agent/1")
+    pages = SessionPages()
+    pages.open(BranchOpened(0, "root", "chat"), TableSource(load, {}.get))
+    terms = Terms(Prices(), 100_000, 10_000, experience=known, tenant=tenant, harness="agent/1")
     offers = dialect.offers(dialect.parse(body)).offers
-    found = settle_tools.settle(session, (0, 1, 1), offers, [], terms, settle_tools.Shortening())
-    return found.content, {one.name: one.form for one in session.tables[0].tools.sent}
+    found = settle_tools.settle(pages, (0, 1, 1), offers, [], terms, settle_tools.Shortening())
+    return found.content, {one.name: one.form for one in pages.tables[0].tools.sent}
 
 
 def test_what_a_tenants_tools_are_called_never_shows_in_anothers_decisions():

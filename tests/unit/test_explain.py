@@ -26,7 +26,7 @@ from pager.log.events import (
 from pager.log.store import Batch
 from pager.log.stores.memory.store import Store
 from pager.paging import planner
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, Rule
@@ -353,7 +353,7 @@ def test_a_page_that_was_asked_for_stays_a_while():
 
 def test_a_page_that_went_to_fit_the_window_says_so():
     async def too_long(call_log, pager, entry, now):
-        repacked = pager.rescue(entry.paged, 0, 100)
+        repacked = pager.rescue(entry.paged, 100)
         await call_log.decide(entry, now, [repacked], entry.paged.blobs)
 
     store = Store()

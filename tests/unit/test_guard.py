@@ -5,9 +5,10 @@ import json
 import msgspec
 import orjson
 
+from pager.log.events import ToolsDecided
 from pager.paging.call_guard import CORRECTIONS, Guard
 from pager.paging.held_calls import ROUNDS
-from pager.paging.page_table import Hidden, Source, Table
+from pager.paging.page_table import Hidden, PageTable, Source
 from pager.paging.policy import Prices
 from pager.tools.decide import Outlook, Toolset, decide
 from pager.wire.dialects import load
@@ -23,6 +24,8 @@ SCHEMA = {
     "additionalProperties": False,
 }
 
+DECIDED = ToolsDecided(0, 1, 1, decision="", offered="", reason="")
+
 
 def table(*, evicted=False):
     """A table in which ``find`` and nine others are sent short, and ``bash`` is not."""
@@ -31,8 +34,8 @@ def table(*, evicted=False):
     tools = [{"type": "function", "function": function} for function in functions]
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": tools}).encode()
     outlook = Outlook(Prices(), None, lambda name, usual: 0.9 if name == "bash" else usual, tool_added=False)
-    made = Table("chat", lambda raw: None, CHAT.expand)
-    made.decide_tools(decide(CHAT.offers(CHAT.parse(body)).offers, outlook)[0])
+    made = PageTable("chat", lambda raw: None, CHAT.expand)
+    made.apply(DECIDED, decide(CHAT.offers(CHAT.parse(body)).offers, outlook)[0])
     if evicted:
         made.shown[PAGE] = Source(b"", "c1")
     return made
@@ -153,6 +156,6 @@ def test_a_stub_is_explained_with_the_tool_that_brings_it_back():
 def test_what_was_short_before_the_tools_changed_is_still_known():
     made = table()
     handle = made.tools.shortened["t3"].handle
-    made.decide_tools(Toolset("another list", ()))
+    made.apply(DECIDED, Toolset("another list", ()))
     assert made.knows(handle)
     assert not Guard(made, made.tools).watches("t3")

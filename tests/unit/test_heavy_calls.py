@@ -9,7 +9,7 @@ from waiting import PATIENCE
 
 from pager.log.events import CallReceived
 from pager.log.stores import open_store
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force

@@ -22,7 +22,7 @@ from pager.log.events import (
     ToolCalled,
 )
 from pager.log.stores import open_store
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
@@ -532,7 +532,7 @@ def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when
     log = list(store.events(session.id))
     assert log[-1].event.reason == "page_table"
     again = Rebuilder(dialects.load, store.blob).session(session.id, log)
-    assert again.tables[0].evidence.apart
+    assert again.pages.tables[0].evidence.apart
 
 
 def test_whoever_watches_calls_is_shown_no_credential_that_a_provider_repeats():

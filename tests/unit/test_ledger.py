@@ -57,7 +57,7 @@ from pager.log.events import (
 )
 from pager.log.store import Batch, Stored
 from pager.log.stores.memory.store import Store
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
@@ -506,7 +506,7 @@ def test_an_answer_that_failed_is_no_answered_call():
 
 def test_what_was_evicted_to_fit_the_window_is_told_though_the_call_was_to_go_in_full():
     async def too_long(call_log, pager, entry, now):
-        repacked = pager.rescue(entry.paged, 0, 100)
+        repacked = pager.rescue(entry.paged, 100)
         await call_log.decide(entry, now, [repacked], entry.paged.blobs)
 
     store = Store()

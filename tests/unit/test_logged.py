@@ -13,7 +13,7 @@ from instrumentation.replay.player import Player
 from instrumentation.replay.prepared import Prepared
 from pager.log.events import Bypassed, Repacked, ToolsDecided
 from pager.log.stores import open_store
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force

@@ -23,7 +23,7 @@ from pager.paging.call_guard import Guard
 from pager.paging.page import PIN_HALF_LIFE, stub_limit, tokens_of
 from pager.paging.page_in import definition
 from pager.paging.page_table import Items
-from pager.paging.plan_call import Call, Pager, bypassed
+from pager.paging.pager import CallToPlan, Pager, bypassed
 from pager.paging.policy import Decision, Prices
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.priors import (
@@ -41,7 +41,6 @@ from pager.proxy.log_records import Incoming
 from pager.sessions import registry
 from pager.sessions.identity import Key
 from pager.sessions.lineage import (
-    Placement,
     Session,
     history,
     place,
@@ -99,7 +98,9 @@ class Talk:
         placement = place(self.session, past)
         registry.received(self.session, placement, past, request.digests, "")
         items = Items(request.digests, past.norms, raws.__getitem__)
-        self.paged = self.pager.plan(self.session, placement, Call(self.dialect, request, items, self.now, bypass))
+        where = (placement.branch.number, placement.call, placement.attempt)
+        call = CallToPlan(self.dialect, request, items, self.now, where, placement.opened, bypass=bypass)
+        self.paged = self.pager.plan(self.session.pages, call)
         if self.paged is not None:
             self.blobs |= self.paged.blobs
         return self.paged
@@ -118,7 +119,7 @@ class Talk:
         return self.paged.table
 
     def resolve(self, content, branch=0):
-        return self.pager.resolve(self.session, branch, handle(content))
+        return self.pager.resolve(self.session.pages, branch, handle(content))
 
 
 def handle(content):
@@ -333,7 +334,7 @@ def test_what_has_no_items_or_not_evenly_spaced_ones_is_not_paged():
 def test_a_branch_without_a_table_is_not_paged():
     talk = Talk()
     talk.send(body(*START))
-    talk.session.tables.clear()
+    talk.session.pages.tables.clear()
     assert talk.send(body(*START, *ON)) is None
 
 
@@ -417,7 +418,7 @@ def test_a_fork_goes_on_with_the_stubs_of_its_parent_and_the_parent_without_the_
     talk.send(body(*START, *ON, *ON, user("and this")))
     other = (*START, say("I see."), user("rather that"))
     talk.send(body(*other))
-    assert len(talk.session.tables) == 2
+    assert len(talk.session.pages.tables) == 2
     assert handle(A) in talk.out["messages"][2]["content"]
     assert talk.events == []
     read = (call("c2", path="b.py"), result("c2", B))
@@ -425,7 +426,7 @@ def test_a_fork_goes_on_with_the_stubs_of_its_parent_and_the_parent_without_the_
         talk.send(body(*other, *read, *ON * more))
     assert talk.resolve(B, branch=1) == B
     assert talk.resolve(B, branch=0) == B, "any branch of the session finds it"
-    assert handle(B) not in talk.session.tables[0].shown
+    assert handle(B) not in talk.session.pages.tables[0].shown
 
 
 def test_a_page_whose_content_is_gone_from_the_log_is_unknown():
@@ -437,8 +438,8 @@ def test_a_page_whose_content_is_gone_from_the_log_is_unknown():
 def test_handles_of_another_session_are_unknown():
     talk, other = played(), Talk()
     other.send(body(user("another")))
-    assert talk.pager.resolve(talk.session, 0, handle(A)) == A
-    assert talk.pager.resolve(other.session, 0, handle(A)) is None
+    assert talk.pager.resolve(talk.session.pages, 0, handle(A)) == A
+    assert talk.pager.resolve(other.session.pages, 0, handle(A)) is None
 
 
 # ---------------------------------------------------------------- imitation
@@ -458,13 +459,13 @@ def test_a_rescue_evicts_what_a_policy_would_not():
     talk = Talk(KeepAll())
     talk.send(body(*START))
     before = talk.paged.outgoing.body()
-    event = talk.pager.rescue(talk.paged, 0, 100)
+    event = talk.pager.rescue(talk.paged, 100)
     assert (event.cause, event.call, event.attempt, event.tool) == ("rescue", 1, 1, "page_in")
     assert talk.events == [event]
     assert handle(A) in talk.out["messages"][2]["content"]
     assert talk.out["tools"][-1] == json.loads(definition("chat"))
     assert len(talk.paged.outgoing.body()) < len(before)
-    assert talk.pager.rescue(talk.paged, 0, 100) is None, "nothing is left"
+    assert talk.pager.rescue(talk.paged, 100) is None, "nothing is left"
 
 
 def test_a_rescue_comes_too_late_when_the_branch_went_on():
@@ -472,14 +473,14 @@ def test_a_rescue_comes_too_late_when_the_branch_went_on():
     first = talk.send(body(*START))
     talk.send(body(*START, *ON))
     assert first.moved_on
-    assert talk.pager.rescue(first, 0, 100) is None
+    assert talk.pager.rescue(first, 100) is None
     assert talk.table.shown == {}
 
 
 def test_a_request_in_full_that_does_not_fit_is_evicted_even_without_the_tool():
     talk = Talk()
     talk.send(body(*START, tool_choice="none"))
-    event = talk.pager.rescue(talk.paged, 0, 100)
+    event = talk.pager.rescue(talk.paged, 100)
     assert event.tool == ""
     assert talk.out["tools"] == tools("read")
     assert handle(A) in talk.out["messages"][2]["content"]
@@ -491,7 +492,7 @@ def test_a_request_in_full_that_does_not_fit_is_evicted_even_without_the_tool():
 def test_a_request_that_asked_for_its_own_bytes_is_evicted_if_it_does_not_fit():
     talk = Talk()
     talk.send(body(*START), bypass="asked")
-    assert talk.pager.rescue(talk.paged, 0, 100) is not None
+    assert talk.pager.rescue(talk.paged, 100) is not None
     assert handle(A) in talk.out["messages"][2]["content"]
 
 
@@ -736,12 +737,11 @@ def test_a_call_that_asked_for_its_own_bytes_gets_no_marks():
 
 def test_a_plan_can_be_made_for_a_call_that_is_never_logged():
     talk = played()
-    branch = talk.session.branches[0]
-    copied = Session("s", "local", tables={0: talk.table.copy()})
+    copied = talk.session.pages.copy_of(0)
     request = talk.dialect.parse(json.dumps(body(*START, *ON * 3)).encode())
     raws = [bytes(item) for item in request.items]
     norms = [talk.dialect.decode(raw).norm for raw in raws]
-    asked = Call(talk.dialect, request, Items(request.digests, norms, raws.__getitem__), 99.0)
-    paged = talk.pager.plan(copied, Placement(branch, 4, 1), asked)
+    asked = CallToPlan(talk.dialect, request, Items(request.digests, norms, raws.__getitem__), 99.0, (0, 4, 1))
+    paged = talk.pager.plan(copied, asked)
     assert handle(A).encode() in paged.outgoing.body()
     assert (talk.table.call, len(talk.table.slots)) == (3, 7)

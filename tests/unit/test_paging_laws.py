@@ -22,7 +22,7 @@ from pager.log.stores import open_store
 from pager.paging.call_guard import Guard
 from pager.paging.held_calls import Next, follows, reply
 from pager.paging.page_in import definition
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, Rule
 from pager.pricing.rates import Models
@@ -526,7 +526,7 @@ class Player:
         return entry, await self.answer(entry, step)
 
     async def rescue(self, entry, excess):
-        repacked = self.pager.rescue(entry.paged, entry.placement.branch.number, excess)
+        repacked = self.pager.rescue(entry.paged, excess)
         if repacked is not None:
             await self.call_log.decide(entry, self.now, [repacked], entry.paged.blobs)
 
@@ -594,7 +594,7 @@ class Player:
         replies = reply(
             held,
             table.tool,
-            lambda handle: self.pager.resolve(entry.session, branch, handle),
+            lambda handle: self.pager.resolve(entry.session.pages, branch, handle),
             lambda call: Guard(table, entry.paged.tools).refusal(call, table.tool),
             limit=100_000,
             rounds=number,
@@ -697,13 +697,13 @@ def test_every_handle_ever_shown_brings_back_the_whole_text(name, steps, habits,
     player = Player(name, habits, mood, marks).play(steps)
     session = player.sent[-1].entry.session
     for handle, text in player.handles.items():
-        assert player.pager.resolve(session, 0, handle) == text
+        assert player.pager.resolve(session.pages, 0, handle) == text
     for sent in player.sent:
         stubs = [handle for _, handles in sent.slots for handle in handles] if sent.paged else []
         assert set(stubs) <= player.handles.keys()
-    for table in session.tables.values():
+    for table in session.pages.tables.values():
         for handle, schema in table.schemas.items():
-            assert json.loads(player.pager.resolve(session, 0, handle))["parameters"] == schema.schema
+            assert json.loads(player.pager.resolve(session.pages, 0, handle))["parameters"] == schema.schema
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -720,9 +720,9 @@ def test_page_tables_read_again_from_the_log_are_the_live_ones(name, steps, habi
     player = Player(name, habits, mood, marks).play(steps)
     live = player.sent[-1].entry.session
     again = Rebuilder(dialects.load, player.store.blob).session(live.id, list(player.store.events(live.id)))
-    assert again.tables.keys() == live.tables.keys()
-    for number, table in live.tables.items():
-        assert decisive(again.tables[number]) == decisive(table)
+    assert again.pages.tables.keys() == live.pages.tables.keys()
+    for number, table in live.pages.tables.items():
+        assert decisive(again.pages.tables[number]) == decisive(table)
 
 
 # ---------------------------------------------------------------- what is compared

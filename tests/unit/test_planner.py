@@ -14,7 +14,6 @@ from work import steps
 
 from pager.paging.page import STUB_TOKENS
 from pager.paging.page_table import Items
-from pager.paging.page_tables import Tables
 from pager.paging.planner import (
     Plan,
     Terms,
@@ -31,6 +30,7 @@ from pager.paging.priors import (
     Harness,
     Seen,
 )
+from pager.paging.session_pages import TableSource
 from pager.paging.stub import handle_of
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, Part
@@ -83,7 +83,7 @@ class Branch:
     """A branch that is sent call by call."""
 
     def __init__(self):
-        self.table = Tables(load, {}.get).make("chat")
+        self.table = TableSource(load, {}.get).make("chat")
 
     def send(self, *items, at=None, marks=((), 0.0)):
         bare = b'{"model":"m","fill":"","messages":[]}'

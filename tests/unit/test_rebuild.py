@@ -19,15 +19,14 @@ from pager.log.events import (
 )
 from pager.log.store import Stored
 from pager.log.stores import open_store
-from pager.paging.page_tables import Tables
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, Rule
+from pager.paging.session_pages import SessionPages, TableSource
 from pager.paging.stub import handle_of
 from pager.pricing.rates import Models
 from pager.proxy.call import CallLog
 from pager.proxy.log_records import Incoming
-from pager.sessions.lineage import Session
 from pager.sessions.message_cache import MessageCache
 from pager.sessions.rebuild import Rebuilder
 from pager.wire import dialects
@@ -69,7 +68,7 @@ class Log:
 
     def __init__(self):
         self.rows, self.blobs = [], {}
-        self.tables = Tables(dialects.load, self.blobs.get)
+        self.tables = TableSource(dialects.load, self.blobs.get)
 
     def add(self, *events):
         self.rows += [Stored(len(self.rows) + 1, "s", 10.0 * len(self.rows), event) for event in events]
@@ -112,7 +111,7 @@ class Log:
         return self.add(LegFinished(branch, number, attempt, 1, said=said, body="", size=0, pages=list(pages)))
 
     def rebuilt(self):
-        return Rebuilder(dialects.load, self.blobs.get).session("s", self.rows).tables
+        return Rebuilder(dialects.load, self.blobs.get).session("s", self.rows).pages.tables
 
 
 START = (user("do it"), call("c1"), result("c1", A))
@@ -190,9 +189,8 @@ def test_a_fork_in_another_wire_format_begins_with_nothing():
 
 
 def test_a_branch_whose_parent_has_no_table_begins_with_nothing():
-    session = Session("s", "local")
-    Log().tables.open_branch(session, 1, 0, "chat")
-    assert session.tables[1].slots == []
+    table = SessionPages().open(BranchOpened(1, "fork", "chat", parent=0), Log().tables)
+    assert table.slots == []
 
 
 def test_a_call_whose_items_were_not_listed_leaves_the_table_as_it_is():

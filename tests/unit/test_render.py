@@ -8,13 +8,13 @@ from chat_items import call, raw, result, user
 
 from pager.paging.page_in import definition
 from pager.paging.page_table import Items
-from pager.paging.page_tables import Tables
 from pager.paging.render import (
     Outgoing,
     lacks_marks,
     marked,
     render,
 )
+from pager.paging.session_pages import TableSource
 from pager.paging.stub import handle_of
 from pager.values import Span
 from pager.wire.dialects import load
@@ -29,7 +29,7 @@ class Branch:
 
     def __init__(self, name):
         self.dialect = load(name)
-        self.table = Tables(load, {}.get).make(name)
+        self.table = TableSource(load, {}.get).make(name)
 
     def send(self, body):
         self.request = self.dialect.parse(body if isinstance(body, bytes) else json.dumps(body).encode())

@@ -6,7 +6,7 @@ import pytest
 
 from pager.cli import main
 from pager.log.stores import open_store
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.pricing.rates import Models
 from pager.proxy.call import CallLog

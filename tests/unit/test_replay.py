@@ -222,7 +222,7 @@ def test_what_was_asked_for_stays_in_the_prompt():
     said = ["a", "b", "c", f"See:\n{QUOTE}", "e", f"And:\n{OTHER}", "f"]
     player = played(session(*said), Once())
     assert player.tally.page_ins == 1
-    table = player._session.tables[0]
+    table = player.pages.tables[0]
     assert [page.handle for page in table.pages if page.stub] == [handle(A)]
     assert sum(A in (slot.raw or b"").decode().replace("\\n", "\n") for slot in table.slots) == 1
 
@@ -234,7 +234,7 @@ def test_between_repacks_each_prompt_extends_the_one_before():
     before = played(session("a", "b"), Never()).bill.charged
     after = player.bill.charged
     uncached = after.input - after.cached - (before.input - before.cached)
-    final = player._sent[0].prompt.tokens
+    final = player.prompts.latest(0).tokens
     assert uncached == final
 
 
@@ -312,7 +312,7 @@ def test_a_branch_that_forks_knows_what_its_parent_evicted():
     fork = Step(50.0, 7, other, OUTSIDE, f"See:\n{QUOTE}", 5, branch=1, parent=0, fork_call=3)
     player = played(Recording("s", "chat", [*recording.steps, fork]))
     assert (len(player.tally.repacked), player.tally.page_ins) == (1, 1)
-    assert player._session.tables[1].call == 4
+    assert player.pages.tables[1].call == 4
 
 
 def test_policies_may_differ_by_branch():
@@ -393,7 +393,7 @@ def test_tools_that_are_hardly_used_are_sent_short_from_the_first_call_on(wire):
     recording = equipped(session("a", "b", "c", wire=wire), offers(wire))
     player = played(recording, Never())
     assert forms(player) == [(1, 60, 0)]
-    freed = player._session.tables[0].freed
+    freed = player.pages.tables[0].freed
     assert freed > 60 * 400
     raws = [raw for step in recording.steps for raw in step.new]
     head = tokens_in(recording.steps[0].outside - freed + len(definition(wire.name)))
@@ -442,11 +442,11 @@ def test_a_deferred_tool_is_asked_for_once_and_stays_in_the_prompt(wire):
     outcome = player.outcome("never")
     assert (outcome.page_ins, outcome.schemas, outcome.faults) == (1, 1, 0)
     assert (outcome.charged.requests, outcome.asking > 0) == (6, True)
-    table = player._session.tables[0]
+    table = player.pages.tables[0]
     assert sum(b"parameter_39" in (slot.raw or b"") for slot in table.slots) == 1
     # The asking begins like the call before it, and each later request like the one before: only news is written.
     charged = player.bill.charged
-    assert charged.input - charged.cached == player._sent[0].prompt.tokens
+    assert charged.input - charged.cached == player.prompts.latest(0).tokens
 
 
 def test_several_deferred_tools_are_asked_for_together():
@@ -472,7 +472,7 @@ def test_a_client_that_changes_its_tools_is_decided_on_anew():
     prompts = [call.prompt.tokens for call in player.prepared.calls]
     unpaged = player.prepared.unpaged(MODELS)
     assert unpaged.cached == prompts[0] + prompts[2]  # nothing of the second call's prompt is held by the third
-    assert player.bill.charged.cached < player.bill.charged.input - 2 * player._sent[0].prompt.ends[0]
+    assert player.bill.charged.cached < player.bill.charged.input - 2 * player.prompts.latest(0).ends[0]
 
 
 def test_tools_of_the_same_size_are_not_the_same_tools():

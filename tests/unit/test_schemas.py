@@ -27,7 +27,7 @@ from pager.log.events import (
 )
 from pager.log.store import Batch, Stored
 from pager.log.stores.memory.store import Store
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening

@@ -10,14 +10,14 @@ from pager.log.events import Evicted
 from pager.paging import page_in
 from pager.paging.page import tokens_of
 from pager.paging.page_content import Contents, Found
-from pager.paging.page_table import Items, Source, Table
-from pager.paging.page_tables import Tables
+from pager.paging.page_table import Items, PageTable, Source
 from pager.paging.policy import TOOL
+from pager.paging.session_pages import TableSource
 from pager.paging.stub import handle_of
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, Part
 
-EMPTY = Tables(load, {}.get)
+EMPTY = TableSource(load, {}.get)
 
 
 def text(name, lines=20):
@@ -518,7 +518,7 @@ def test_what_the_client_itself_shortened_is_sent_as_the_client_has_it():
 def test_of_a_long_history_only_what_changed_is_read_again():
     reads = []
     dialect = load("chat")
-    table = Table("chat", lambda one: reads.append(one) or Contents(), dialect.expand)
+    table = PageTable("chat", lambda one: reads.append(one) or Contents(), dialect.expand)
     talk = Talk(table=table)
     history = [user(f"message {at}") for at in range(100)]
     talk.send(*history)
@@ -540,7 +540,7 @@ def test_another_content_with_the_same_handle_gets_a_longer_one():
         made = Found("c1", "result", handle(B), sha256(content.encode()).digest(), len(content), "c1", content, False)
         return Contents((made,))
 
-    talk = Talk(table=Table("chat", misread, load("chat").expand))
+    talk = Talk(table=PageTable("chat", misread, load("chat").expand))
     first, second, third = talk.send(result("c1", A), result("c2", B), result("c3", B)).pages
     longer = "pg_" + sha256(B.encode()).hexdigest()[:24]
     assert (first.name, second.name, third.name) == (handle(B), longer, f"{longer}@2")

@@ -5,13 +5,12 @@ import json
 import pytest
 
 from pager.log.events import Tokens
-from pager.paging.conditions import terms_of
+from pager.paging.conditions import Caller, terms_of
 from pager.paging.page_table import Items
-from pager.paging.page_tables import Tables
 from pager.paging.planner import is_warm
 from pager.paging.priors import SHIPPED, Experience, cache_of
+from pager.paging.session_pages import TableSource
 from pager.pricing.rates import Models, named_prices
-from pager.sessions.lineage import Session
 from pager.wire.dialects import load
 
 FIVE = {"type": "ephemeral"}
@@ -25,7 +24,7 @@ class Branch:
     def __init__(self, name="messages", model=OPUS, models=None, known=SHIPPED):
         self.known = known
         self.dialect, self.model, self.models = load(name), model, models or Models.load()
-        self.table = Tables(load, {}.get).make(name)
+        self.table = TableSource(load, {}.get).make(name)
 
     def send(self, head, end, at=0.0, **more):
         said = {"type": "text", "text": "x" * 20_000, **({"cache_control": end} if end else {})}
@@ -50,8 +49,7 @@ class Branch:
 
     @property
     def terms(self):
-        session = Session("s", "ours")
-        return terms_of(self.request, self.table, self.models, self.known, session, marks=True)
+        return terms_of(self.request, self.table, self.models, self.known, caller=Caller("ours"), marks=True)
 
     @property
     def lifetime(self):

@@ -7,8 +7,8 @@ from hashlib import sha256
 import msgspec
 import pytest
 
+from pager.log.events import BranchOpened
 from pager.paging.page_table import Items
-from pager.paging.page_tables import Tables
 from pager.paging.planner import Terms
 from pager.paging.policy import TOOL, Prices
 from pager.paging.priors import (
@@ -17,13 +17,13 @@ from pager.paging.priors import (
     Use,
     owner,
 )
+from pager.paging.session_pages import SessionPages, TableSource
 from pager.paging.settle_tools import Shortening, settle
-from pager.sessions.lineage import Session
 from pager.tools.decide import decode
 from pager.wire.dialects import load
 
 CHAT = load("chat")
-TERMS = Terms(Prices(), 128_000, 8_000, harness="opencode/1.18")
+TERMS = Terms(Prices(), 128_000, 8_000, tenant="local", harness="opencode/1.18")
 PROSE = "Does what it says. It has a long story to tell of how and when to use it, and of what else there is. " * 4
 OFF = Shortening(on=False)
 LONG = replace(TERMS, experience=Experience({"opencode": Harness(lengths=[90] * 30)}))
@@ -42,17 +42,17 @@ class Talk:
     """A session whose calls offer tools; ``decided`` is what the latest one brought."""
 
     def __init__(self, terms=TERMS, wanted=Shortening()):  # noqa: B008 - frozen
-        self.session = Session("s_1", "local", harness=terms.harness)
+        self.pages = SessionPages()
         self.terms, self.wanted = terms, wanted
         self.blobs = {}
-        self.tables = Tables(load, self.blobs.get)
+        self.tables = TableSource(load, self.blobs.get)
         self.now = 0.0
         self.calls = {}
         self.decided = None
 
     def call(self, tools=TOOLS, branch=0, gap=10.0, reasons=False):
-        if branch not in self.session.tables:
-            self.tables.open_branch(self.session, branch, None, "chat")
+        if branch not in self.pages.tables:
+            self.pages.open(BranchOpened(branch, "root", "chat"), self.tables)
         self.now += gap
         call = self.calls[branch] = self.calls.get(branch, 0) + 1
         thought = {"reasoning_content": "Hm."} if reasons else {}
@@ -67,11 +67,11 @@ class Talk:
         table.advance(call, 1, self.now, items, len(body), "m")
         names = [one["function"]["name"] for one in tools]
         offers = CHAT.offers(request).offers
-        self.decided = settle(self.session, (branch, call, 1), offers, names, self.terms, self.wanted)
+        self.decided = settle(self.pages, (branch, call, 1), offers, names, self.terms, self.wanted)
         return self
 
     def table(self, branch=0):
-        return self.session.tables[branch]
+        return self.pages.tables[branch]
 
     @property
     def event(self):
@@ -134,13 +134,13 @@ def test_a_branch_that_is_changed_late_takes_the_sessions_decision_or_none():
     talk.wanted = Shortening()
     talk.call(branch=1)
     assert talk.event.reason == "as it was decided before in this session"
-    assert talk.table(1).tools is talk.session.toolsets[decided.digest] is decided
+    assert talk.table(1).tools is talk.pages.toolsets[decided.digest] is decided
     poor = Talk().call()
     poor.wanted = OFF
     poor.call(branch=1)
     poor.wanted = Shortening()
     assert poor.call(branch=1).event is None, "it would not pay"
-    assert poor.session.toolsets[decided.digest] is poor.table().tools
+    assert poor.pages.toolsets[decided.digest] is poor.table().tools
 
 
 def test_a_handle_that_was_shown_for_another_tool_is_not_used_again():
@@ -165,10 +165,10 @@ def test_a_change_of_tools_tells_nothing_of_the_providers_cache():
 
 def test_the_tool_that_short_tools_pay_for_is_no_cost_of_paging():
     talk = Talk().call().call()
-    assert (talk.table().tool, talk.session.account.read) == ("page_in", 0)
+    assert (talk.table().tool, talk.pages.account.read) == ("page_in", 0)
     few = Talk().call(FEW)
     few.table().tool = "page_in"
-    assert few.call(FEW).session.account.read == -TOOL
+    assert few.call(FEW).pages.account.read == -TOOL
 
 
 def test_what_is_off_is_not_decided():
@@ -215,7 +215,7 @@ def test_what_was_learned_of_this_tenants_tools_counts():
     forms = {one.name: one.form for one in talk.table().tools.sent}
     assert (forms["t3"], forms["t4"], forms["t5"]) == ("whole", "slim", "slim")
     other = Talk(replace(TERMS, experience=known))
-    other.session.tenant = "somebody else"
+    other.terms = replace(other.terms, tenant="somebody else")
     assert {one.form for one in other.call().table().tools.sent} == {"slim"}
 
 
@@ -223,9 +223,9 @@ def test_a_session_read_from_the_log_goes_by_the_same_decision():
     talk = Talk().call()
     talk.blobs[bytes.fromhex(talk.event.decision)] = talk.decided.content
     again = Talk()
-    again.session.tables[0] = again.tables.make("chat")
-    read = Tables(load, talk.blobs.get)
-    again.session.tables[talk.event.branch].apply(talk.event, read.toolset(talk.event.decision))
+    again.pages.tables[0] = again.tables.make("chat")
+    read = TableSource(load, talk.blobs.get)
+    again.pages.tables[talk.event.branch].apply(talk.event, read.toolset(talk.event.decision))
     assert again.table().tools.encode() == talk.table().tools.encode()
     assert again.table().tool == "page_in"
     assert read.toolset(talk.event.decision) is again.table().tools, "decoded once"

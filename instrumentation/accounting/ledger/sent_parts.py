@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from instrumentation.accounting.ledger.upstream import short_tools
 from instrumentation.accounting.story import PageStory, Parts
+from instrumentation.replay.paged_prompts import short_tools
 from instrumentation.replay.prepared import Call
 from pager.paging.page import Page
-from pager.paging.page_table import Table
+from pager.paging.page_table import PageTable
 
 PAGES = ("results", "stale", "superseded", "duplicates")
 TOOLS = ("unused_schemas", "schemas")
@@ -46,7 +46,7 @@ class ClientPages:
             for place, page in enumerate(same, 1):
                 self._known[page.name].copies = same[place:]
 
-    def evicted(self, table: Table, at: int) -> dict[str, int]:
+    def evicted(self, table: PageTable, at: int) -> dict[str, int]:
         """The tokens of the client's pages that are evicted at a call, by what they are counted as."""
         tokens = dict.fromkeys(PAGES, 0)
         known, gone = self._known, ord("e")
@@ -98,7 +98,7 @@ def sent_parts(client: Parts, gone: Mapping[str, int], total: int) -> Parts:
     return Parts(**left)
 
 
-def shortened(call: Call, table: Table, whole: Whole) -> dict[str, int]:
+def shortened(call: Call, table: PageTable, whole: Whole) -> dict[str, int]:
     """The tokens of the tools that went out short, as the client had sent them."""
     short = short_tools(call, table)
     gone = short.shortened.keys() & whole.sizes.keys() if short else frozenset()

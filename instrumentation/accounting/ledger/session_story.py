@@ -23,7 +23,7 @@ from instrumentation.accounting.ledger.money import (
     weigh,
 )
 from instrumentation.accounting.ledger.sent_parts import sent_parts, shortened
-from instrumentation.accounting.ledger.upstream import Prompts, watch
+from instrumentation.accounting.ledger.upstream import watch
 from instrumentation.accounting.sent_prompts import Where
 from instrumentation.accounting.story import (
     CallStory,
@@ -32,10 +32,11 @@ from instrumentation.accounting.story import (
     Story,
 )
 from instrumentation.replay import from_log
+from instrumentation.replay.paged_prompts import PagedPrompts, followed_by
 from instrumentation.replay.recording import Recording, Step
 from pager.log.events import Tokens
 from pager.log.store import Store, Stored
-from pager.paging.page_table import Table
+from pager.paging.page_table import PageTable, Slot
 from pager.pricing.rates import Models
 from pager.sessions.rebuild import Rebuilder
 from pager.wire.dialect import Dialect
@@ -120,13 +121,13 @@ class _Teller:
     bills: Bills = field(default_factory=Bills)
     scales: dict[Where, float] = field(default_factory=dict)
     unpaged: dict[Where, Tokens] = field(default_factory=dict)
-    prompts: Prompts = field(init=False)
+    prompts: PagedPrompts = field(init=False)
     of: dict[Where, Client] = field(init=False)
     order: dict[Where, int] = field(init=False)
     missed: dict[Where, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.prompts = Prompts(self.rebuilder.tables)
+        self.prompts = PagedPrompts(self._raw, {})
         self.of = {where: client for client in self.clients for where in client.steps}
         self.order = {where: at for at, where in enumerate(self.facts.answered)}
         known: set[str] = set()
@@ -136,6 +137,9 @@ class _Teller:
             self.missed[where] = len(asked - known)
             known |= asked
 
+    def _raw(self, slot: Slot) -> bytes:
+        return slot.raw if slot.raw is not None else self.rebuilder.tables.item(slot.digest)
+
     def tell(self, name: str, log: Sequence[Stored]) -> None:
         """Tell of every answered call; page tables are needed only where something was paged."""
         if any(told.paged for told in self.facts.told.values()):
@@ -144,7 +148,7 @@ class _Teller:
             if where not in self.calls:
                 self._tell(where, None)
 
-    def _tell(self, where: Where, table: Table | None) -> None:
+    def _tell(self, where: Where, table: PageTable | None) -> None:
         told = self.facts.told[where]
         if where not in self.order:
             return
@@ -157,7 +161,7 @@ class _Teller:
         asked = {handle for leg in told.legs for handle in leg.pages}
         client.pages_of(where.branch).page_in(asked, self.order[where])
 
-    def _paged(self, where: Where, table: Table, total: int) -> Parts:
+    def _paged(self, where: Where, table: PageTable, total: int) -> Parts:
         """The parts of a call as it was paged, in a prompt of so many tokens."""
         client = self.of[where]
         pages = client.pages_of(where.branch).evicted(table, self.order[where])
@@ -170,7 +174,13 @@ class _Teller:
         rates = Rates(self.models, received.model, answer.served if answer else "")
         requests = [prompt]
         for leg in told.hidden:
-            requests.append(self.prompts.after(client.dialect, requests[-1], leg.said))
+            requests.append(
+                followed_by(
+                    requests[-1],
+                    client.dialect.appended(self.rebuilder.tables.leg(bytes.fromhex(leg.said))),
+                    client.dialect,
+                )
+            )
         call = client.call(where)
         asked, step = call.step.lifetime, call.step
         billed = self.bills.charge(received.model, rates.prices, told.at, call.prompt, requests, asked)

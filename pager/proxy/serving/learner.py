@@ -18,7 +18,7 @@ from pager.config.settings import Settings
 from pager.errors import StoreError
 from pager.log.store import Store
 from pager.log.stores import Location
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.priors import (
     LOG,
     Version,

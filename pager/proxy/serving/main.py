@@ -17,7 +17,7 @@ from pager.errors import PolicyError, StoreError
 from pager.log.events import Event
 from pager.log.store import Store
 from pager.log.stores import Location, open_store
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import UNCHANGED, Arms, Rule
 from pager.paging.policy_loader import load_policy

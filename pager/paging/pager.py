@@ -1,0 +1,238 @@
+"""Plans the calls of the proxy, under the policy and the prices in force, and finds pages again.
+
+It knows the policies, the table of models and the wire formats. It changes page tables only in ways that the log can
+repeat: every change is an event that goes into the log with it.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pager.errors import StoreError
+from pager.log.bypass import BypassReason
+from pager.log.events import BranchOpened, Bypassed, Marked, Repacked
+from pager.paging.conditions import Caller, carrier_of, terms_of
+from pager.paging.page import GRACE
+from pager.paging.page_table import Items, PageTable, Slot, Source
+from pager.paging.plan_call import CallPlan, text_at
+from pager.paging.planner import Terms
+from pager.paging.policy_choice import Arms
+from pager.paging.priors import SHIPPED, Experience, recalled
+from pager.paging.render import Outgoing, lacks_marks, marked, render
+from pager.paging.session_pages import SessionPages, TableSource
+from pager.paging.settle_tools import Shortening
+from pager.pricing.mark_cache import MOST_MARKS
+from pager.pricing.rates import Models
+from pager.tools.decide import Toolset
+from pager.values import Request
+from pager.wire.dialect import Dialect
+from pager.wire.stitching import Carrier
+
+BYPASS = "x-pager-bypass"
+ON = Shortening()
+PLAUSIBLE = range(2_000, 20_000_001)  # tokens that a window may have
+log = logging.getLogger("ctxpager")
+
+
+class CallToPlan(NamedTuple):
+    """A call to be planned."""
+
+    dialect: Dialect
+    request: Request
+    items: Items
+    at: float
+    where: tuple[int, int, int]  # branch, call and attempt
+    opened: BranchOpened | None = None  # where it is the first of its branch
+    caller: Caller = Caller()
+    arm: str = ""  # the session's policy in an experiment, or empty
+    learned: str = ""  # the version of what other sessions taught, empty for what is shipped
+    bypass: str = ""  # why it must go out in full, or empty
+    around: str = ""  # tells what stands around its items from what stands around another's
+
+
+def bypassed(headers: Mapping[str, str]) -> str:
+    """Why a client wants its call to go out in full; empty if it does not."""
+    return f"the client sent {BYPASS}" if headers.get(BYPASS, "0").strip().lower() not in ("", "0", "false") else ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Paged(CallPlan):
+    """A call as it was planned: ``untouched``, else in full but for cache marks, else paged."""
+
+    request: Request
+    untouched: bool = False
+    carrier: Carrier | None = None  # where the tool is added; None where it is not
+    outgoing: Outgoing | None = None
+
+    @property
+    def tools(self) -> Toolset | None:
+        """In which forms the client's tools are sent, if that was decided."""
+        return self.outgoing.tools if self.outgoing is not None else None
+
+    @property
+    def moved_on(self) -> bool:
+        """Whether the branch has another latest call by now, so that its table tells nothing of this one."""
+        return (self.table.call, self.table.attempt) != self.where[1:]
+
+
+class Pager:
+    """Plans calls, and finds pages again."""
+
+    def __init__(
+        self,
+        arms: Arms,
+        models: Models,
+        load_dialect: Callable[[str], Dialect],
+        *,
+        marks: bool,
+        grace: int = GRACE,
+        tools: Shortening = ON,
+    ) -> None:
+        self._arms = arms
+        self._grace = grace
+        self._tools = tools
+        self._models = models
+        self._load_dialect = load_dialect
+        self._marks = marks
+        self._windows: dict[str, int] = {}
+        self._experiences = {"": SHIPPED}
+        self.learned = ""
+        self.tables = TableSource(load_dialect, lambda _: None)
+
+    def settle(self, session: str) -> tuple[str, str]:
+        """The policy of a new session in an experiment, or empty, and the version of what others taught; to its end."""
+        return self._arms.arm(session), self.learned
+
+    def plan(self, pages: SessionPages, call: CallToPlan) -> Paged | None:
+        """Take a call into its branch's table and decide what is paged; None where it can't be paged at all."""
+        request, branch = call.request, call.where[0]
+        if call.opened is not None:
+            pages.open(call.opened, self.tables)
+        rule = self._arms.rule(call.arm)
+        if rule is None or request.separator is None or not request.items or branch not in pages.tables:
+            return None
+        table = pages.tables[branch]
+        table.advance(*call.where[1:], call.at, call.items, len(request.body), request.model, call.around)
+        marks_before = (table.ends, table.anchors, table.mark_legs)
+        table.ends = self._marks and lacks_marks(call.dialect, request, table)
+        paged = Paged(
+            dialect=call.dialect,
+            pages=pages,
+            table=table,
+            where=call.where,
+            terms=self._terms(call, table),
+            rule=rule,
+            client_outside=request.outside,
+            raw=lambda slot: _raw(request, slot),
+            request=request,
+        )
+        if table.lost_legs:
+            gone = f"the place of {table.lost_legs} hidden legs is gone from the client's history"
+            paged.events.append(Repacked(*call.where, cause="client", reason=gone, policy=rule.name))
+            table.apply(paged.events[-1])
+        if call.bypass:
+            self._in_full(paged, BypassReason.ASKED, call.bypass)
+        paged.untouched = bool(call.bypass or table.stopped)
+        anchors = () if paged.untouched else self._decide(paged)
+        legs = self._marks and paged.terms.by_marks and not paged.full and table.client_marks < MOST_MARKS
+        table.set_marks(ends=table.ends, anchors=anchors if self._marks else (), legs=legs)
+        if (table.ends, table.anchors, table.mark_legs) != marks_before:
+            paged.events.append(Marked(*call.where, table.ends, list(table.anchors), table.mark_legs))
+        paged.outgoing = self._render(paged)
+        return paged
+
+    def _decide(self, paged: Paged) -> tuple[int, ...]:
+        """Decide on tools and pages, where the request can carry our tool; the prefixes to end with cache marks."""
+        carrier = carrier_of(paged.dialect, paged.request)
+        if isinstance(carrier, str):
+            if paged.table.tool:
+                self._in_full(paged, BypassReason.CANNOT_CARRY, carrier)
+            return ()
+        paged.carrier = carrier
+        listed = paged.dialect.offers(paged.request) if self._tools.on and carrier.item is None else None
+        if listed is not None:
+            paged.decide_tools(carrier.names, listed.offers, self._tools)
+        anchors = paged.decide_pages(carrier.names)
+        for event in paged.events:
+            if isinstance(event, Bypassed) and event.reason == BypassReason.DECISION_REJECTED:
+                log.warning("the policy's decision was rejected: %s", event.detail)
+        return anchors
+
+    def _in_full(self, paged: Paged, reason: BypassReason, why: str) -> None:
+        """Let a call go out as the client sent it."""
+        paged.events.append(Bypassed(reason, why, *paged.where[:2]))
+        paged.table.apply(paged.events[-1])
+
+    def _render(self, paged: Paged) -> Outgoing:
+        if paged.untouched:
+            return Outgoing(paged.request)
+        if paged.full:
+            return marked(paged.dialect, paged.request) if paged.table.ends else Outgoing(paged.request)
+        return render(paged.dialect, paged.request, paged.table, paged.carrier)
+
+    def rescue(self, paged: Paged, excess: int) -> Repacked | None:
+        """Evict until the prompt is so many tokens shorter; None if nothing is left to evict, or the branch went on."""
+        carrier = paged.dialect.carrier(paged.request)
+        names = carrier.names if isinstance(carrier, Carrier) else None
+        repacked = None if paged.moved_on else paged.rescue(names, excess)
+        if repacked is not None:
+            paged.carrier = carrier if isinstance(carrier, Carrier) else None
+            paged.untouched = False
+            paged.outgoing = self._render(paged)
+        return repacked
+
+    def learn_window(self, model: str, window: int) -> None:
+        """Believe what the provider said of a model's window."""
+        if window in PLAUSIBLE and len(self._windows) < 1_000:
+            self._windows[model] = window
+
+    def resolve(self, pages: SessionPages, branch: int, handle: str) -> str | None:
+        """The text of a page that was evicted somewhere in this session, best in this branch; None if none was."""
+        tables = list(pages.tables.items())  # a copy: this is done beside other calls
+        for _, table in sorted(tables, key=lambda one: one[0] != branch):
+            source, schema = table.shown.get(handle), table.schemas.get(handle)
+            if source is not None:
+                return self._text(self._load_dialect(table.dialect), source)
+            if schema is not None:
+                return bytes(schema.whole).decode()
+        return None
+
+    def tool(self, pages: SessionPages, handle: str) -> str:
+        """The tool that this is the handle of, in whatever branch it was sent short; empty if it is that of a page."""
+        tables = list(pages.tables.values())  # a copy: a branch may be opened aside
+        return next((table.schemas[handle].name for table in tables if handle in table.schemas), "")
+
+    def _terms(self, call: CallToPlan, table: PageTable) -> Terms:
+        return terms_of(
+            call.request,
+            table,
+            self._models,
+            self.experience(call.learned),
+            caller=call.caller,
+            marks=self._marks,
+            window=self._windows.get(call.request.model, 0),
+            grace=self._grace,
+        )
+
+    def experience(self, version: str) -> Experience:
+        """What was learned by this version; what is shipped, where the log does not hold it any more."""
+        known = self._experiences.get(version)
+        if known is None:
+            known = self._experiences[version] = self._recalled(version)
+        return known
+
+    def _recalled(self, version: str) -> Experience:
+        try:
+            return recalled(version, self.tables.fetch)
+        except StoreError as error:
+            log.warning("sessions that began with it go by what is shipped: %s", error)
+            return SHIPPED
+
+    def _text(self, dialect: Dialect, source: Source) -> str | None:
+        raw = self.tables.fetch(source.message)
+        return None if raw is None else text_at(dialect, raw, source.key)
+
+
+def _raw(request: Request, slot: Slot) -> bytes:
+    return slot.raw if slot.raw is not None else bytes(request.items[slot.item])
