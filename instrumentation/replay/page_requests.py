@@ -6,27 +6,17 @@ from hashlib import sha256
 from pager.paging import held_calls
 from pager.paging.held_calls import Refusal, Replies
 from pager.wire.dialect import Dialect
-from pager.wire.stitching import HeldCall, Leg
+from pager.wire.stitching import PASSING, HeldCall, Leg
 
 
 def ask(
     dialect: Dialect, tool: str, handles: Sequence[str], resolve: Callable[[str], str | None], limit: int, rounds: int
 ) -> tuple[Leg, Replies]:
     """A hidden leg in which the model asks for these pages, in the given round of its call, and what it was told."""
-    splice = dialect.splice(tool, _Unwatched())
+    splice = dialect.splice(tool, PASSING)
     splice.take(dialect.tool_call(_name(handles, rounds), tool, {"pages": list(handles)}))
     replies = held_calls.reply(splice.held(), tool, resolve, _unasked, limit=limit, rounds=rounds)
     return splice.leg(replies.texts), replies
-
-
-class _Unwatched:
-    """A guard of calls that nobody makes here."""
-
-    def watches(self, name: str) -> bool:  # noqa: ARG002
-        return False
-
-    def holds(self, name: str, arguments: str) -> bool:  # noqa: ARG002
-        return False
 
 
 def _unasked(call: HeldCall) -> Refusal:

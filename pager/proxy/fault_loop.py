@@ -30,7 +30,6 @@ from pager.paging.pager import Paged, Pager
 from pager.paging.planner import ROOM, is_warm
 from pager.paging.render import Outgoing
 from pager.proxy import request_body, retries
-from pager.proxy.answers import answer_of
 from pager.proxy.delivery import Delivery, with_length, without_length
 from pager.proxy.log_records import PlacedCall, tokens
 from pager.proxy.redaction import redacted
@@ -275,18 +274,18 @@ class Legs:
                     return Came.AGAIN
                 await self._give_up(splice, opening)
         await self._client.send(splice.feed(opening.release()))
-        return Came.AGAIN if await self._broke_off(exchange, splice) else Came.LEG
+        return Came.AGAIN if await self._broke_off(splice) else Came.LEG
 
     async def _give_up(self, splice: Splice, opening: Opening) -> None:
         """Show the client the error in a stream; whatever else comes of it, the answer is over then."""
         self._given_up = True
         await self._client.send(splice.feed(opening.release()))
 
-    async def _broke_off(self, exchange: Exchange, splice: Splice) -> bool:
+    async def _broke_off(self, splice: Splice) -> bool:
         """Whether a hidden leg ended without an end, and is sent again."""
         if not self.rounds or not splice.silent:
             return False
-        answer = answer_of(self._dialect, exchange, b"".join(exchange.chunks))
+        answer = splice.answer()
         if answer.complete:
             return False
         return await self._again(Setback("stream", answer.error or "the stream ended before the answer did"))
@@ -369,7 +368,7 @@ class Legs:
         tools = {handle: tool for handle in replies.pages if (tool := pager.tool(call.session.pages, handle))}
         leg = splice.leg(replies.texts)
         said, body = msgspec.json.encode(leg), b"".join(exchange.chunks)
-        told = answer_of(self._dialect, exchange, body)
+        told = splice.answer()
         finished = LegFinished(
             branch=branch,
             call=call.placement.call,

@@ -10,9 +10,11 @@ sends only what it was shown, so the leg is put back on every later call (``Dial
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
+
+from pager.values import Answer
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
@@ -101,6 +103,19 @@ class Guard(Protocol):
         """Whether a call with these arguments is held back."""
 
 
+class _Passing:
+    """A guard that lets every call pass."""
+
+    def watches(self, name: str) -> bool:  # noqa: ARG002
+        return False
+
+    def holds(self, name: str, arguments: str) -> bool:  # noqa: ARG002
+        return False
+
+
+PASSING: Final = _Passing()
+
+
 class Splice(Protocol):
     """One call as the client sees it, made of its legs; begun with the first leg."""
 
@@ -112,6 +127,9 @@ class Splice(Protocol):
 
     def held(self) -> Held:
         """What the leg that has come to its end holds back."""
+
+    def answer(self) -> Answer:
+        """All that the leg under way has brought so far, what is held back included."""
 
     def leg(self, answers: Sequence[str]) -> Leg:
         """The leg as it stands in the prompt from now on, with these answers to its held calls, in their order."""

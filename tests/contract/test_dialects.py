@@ -4,12 +4,13 @@ import gzip
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from guards import Watching
+from guards import Unwatched, Watching
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -427,3 +428,21 @@ def test_a_leg_that_fails_before_it_shows_anything_leaves_no_trace(dialect, fail
             told.append([one for one in got.split(b"\n\n") if b'"content":""' not in one and b"ping" not in one])
         assert told[0] == told[-1]
     assert retracted >= 2 if failed.calls and not failed.text else retracted
+
+
+@every_dialect
+@pytest.mark.parametrize("said", [ASKS, READS, Say("Just words."), Say(calls=[*ASKS.calls, *READS.calls])])
+def test_the_answer_of_a_stitched_leg_is_the_one_that_a_reader_finds(dialect, said):
+    streamed, whole = dialect.splice("page_in", Watching(lambda _: False)), dialect.splice("page_in", Unwatched())
+    stream = b"".join(events_of(dialect, said, 0))
+    reader = dialect.reader()
+    for at in range(0, len(stream), 50):
+        reader.feed(stream[at : at + 50])
+        streamed.feed(stream[at : at + 50])
+        assert streamed.answer() == reader.answer()
+    streamed.held()
+    assert streamed.answer() == reader.answer()
+    turn = Turn(0, {"model": "m"}, said, Usage(input=1000))
+    body = json.dumps(WIRES[dialect.name].whole(turn), separators=(",", ":")).encode()
+    whole.take(body)
+    assert replace(whole.answer(), complete=True) == dialect.read(body)

@@ -1,6 +1,6 @@
-"""What one leg of a Chat Completions call has said so far, and which of its calls the client must not see.
+"""The answer of one leg of a Chat Completions call, as far as it has come, and the calls that the client must not see.
 
-A leg is read chunk by chunk, or in one piece: then its choice holds a message instead of a delta. A call of our own
+It is read chunk by chunk, or in one piece: then its choices hold a message instead of a delta. A call of our own
 tool is hidden as soon as its name is known. A call that is watched is undecided until it is complete, because only its
 whole arguments tell whether it is held back; any other is shown as it comes.
 """
@@ -12,6 +12,7 @@ from hashlib import sha256
 import msgspec
 import orjson
 
+from pager.values import Answer, ToolUse, Usage
 from pager.wire.common import (
     Json,
     error_text,
@@ -24,6 +25,7 @@ from pager.wire.common import (
     written,
 )
 from pager.wire.stitching import (
+    PASSING,
     Guard,
     Held,
     HeldCall,
@@ -55,34 +57,61 @@ def choice_of(chunk: Json) -> Json:
     return choices[0] if choices else {}
 
 
-class _PlainDelta(msgspec.Struct, forbid_unknown_fields=True):
+class _TextDelta(msgspec.Struct):
     role: str | None = None
     content: str | None = None
+    refusal: str | None = None
     reasoning_content: str | None = None
-    reasoning: None = None
-    refusal: None = None
-    function_call: None = None
-    tool_calls: None = None
+    reasoning: str | None = None
+    reasoning_details: list[msgspec.Raw] | None = None
+    tool_calls: list[msgspec.Raw] | None = None
+
+    def brings_more(self) -> bool:
+        """Whether there is more to it than text and reasoning under its usual name."""
+        return bool(self.tool_calls or self.reasoning or self.reasoning_details)
 
 
-class _PlainChoice(msgspec.Struct):
-    delta: _PlainDelta
-    finish_reason: None = None
+class _TextChoice(msgspec.Struct):
+    index: int = 0
+    delta: _TextDelta | None = None
+    finish_reason: str | None = None
+    message: Json | None = None
+
+    def brings_more(self) -> bool:
+        """Whether there is more to this choice than a delta of text."""
+        delta = self.delta
+        return delta is None or bool(self.index or self.finish_reason or self.message) or delta.brings_more()
 
 
-class _PlainChunk(msgspec.Struct):
-    """A chunk that brings a piece of text and nothing else, as nearly all do; any other one can't be read as such."""
+class _TextChunk(msgspec.Struct):
+    """What is looked at in a chunk to see whether it only brings more text."""
 
-    choices: tuple[_PlainChoice]
-    usage: None = None
-    error: None = None
+    choices: list[_TextChoice] = []
+    usage: Json | None = None
+    error: Json | None = None
 
 
-_plain = msgspec.json.Decoder(_PlainChunk)
+_text_chunks = msgspec.json.Decoder(list[_TextChunk])
+
+
+def _text_deltas(lines: Sequence[bytes]) -> list[_TextDelta | None]:
+    """The text that each of these chunks brings, if it brings nothing else, as nearly all do; all read in one go."""
+    try:
+        chunks = _text_chunks.decode(b"[%b]" % b",".join(lines))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        chunks = []
+    if len(chunks) != len(lines):
+        return [None] * len(lines)
+    return [
+        choices[0].delta
+        if len(choices := chunk.choices) == 1 and not (chunk.usage or chunk.error or choices[0].brings_more())
+        else None
+        for chunk in chunks
+    ]
 
 
 @dataclass(slots=True)
-class SaidCall:
+class DraftCall:
     """One call; ``hidden`` is None until it is known, ``number`` its place among the calls that the client sees."""
 
     place: int
@@ -115,13 +144,19 @@ class SaidCall:
         return _raw({"id": call_id, "type": kind, kind: {"name": self.name, **said}, **self.more})
 
 
-class Said:
-    """What a leg has said; ``shown_before`` are the calls of earlier legs that the client has seen."""
+class ChatAnswer:
+    """An answer in the making.
 
-    def __init__(self, tool: str, guard: Guard, shown_before: int = 0) -> None:
+    Calls of ``tool``, and those that ``guard`` holds, are hidden; ``shown_before`` are the calls of earlier legs that
+    the client has seen.
+    """
+
+    def __init__(self, tool: str = "", guard: Guard = PASSING, shown_before: int = 0) -> None:
         self._tool, self._guard, self._shown_before = tool, guard, shown_before
-        self._open: dict[int | None, SaidCall] = {}
+        self._open: dict[tuple[int, int | None], DraftCall] = {}
+        self._id = self._model = ""
         self._texts: list[str] = []
+        self._refusals: list[str] = []
         self._reasonings: list[str] = []
         self._done = False
         self._settled = 0
@@ -131,7 +166,7 @@ class Said:
         self.usage: Json = {}
         self.reasoning_key = REASONING[0]
         self.details: list[Json] = []
-        self.calls: list[SaidCall] = []
+        self.calls: list[DraftCall] = []
 
     @property
     def text(self) -> str:
@@ -144,12 +179,12 @@ class Said:
         return "".join(self._reasonings)
 
     @property
-    def shown(self) -> list[SaidCall]:
+    def shown(self) -> list[DraftCall]:
         """The calls that the client sees."""
         return [call for call in self.calls if call.hidden is False]
 
     @property
-    def hidden(self) -> list[SaidCall]:
+    def hidden(self) -> list[DraftCall]:
         """The calls that are held back for good."""
         return [call for call in self.calls if call.hidden]
 
@@ -158,44 +193,60 @@ class Said:
         """Whether there is a call that the client does not see, or not yet."""
         return any(call.hidden is not False for call in self.calls)
 
-    def take(self, data: bytes) -> None:
-        """Take the data of one event of a stream."""
+    def take(self, name: str, data: bytes) -> None:
+        """Take one event of a stream; names mean nothing here."""
+        del name
         if data.strip() == b"[DONE]":
             self.end()
-            return
-        try:
-            delta = _plain.decode(data).choices[0].delta if self.frame else None
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            delta = None
-        if delta is None:
-            self.add(record(loads(data)))
         else:
-            self.role = self.role or delta.role or ""
-            self._texts.append(delta.content or "")
-            self._reasonings.append(delta.reasoning_content or "")
+            self.add(record(loads(data)))
+
+    def take_all(self, lines: Sequence[bytes]) -> None:
+        """Take the data of several events."""
+        first, *most, last = lines if len(lines) > 1 else (b"{}", *lines)
+        self.take("", first)  # it has the id and the model, else all are read whole
+        deltas = _text_deltas(most) if self._id and self._model else [None] * len(most)
+        for line, delta in zip(most, deltas, strict=True):
+            if delta is None:
+                self.take("", line)
+            else:
+                self.role = self.role or delta.role or ""
+                self._texts.append(delta.content or "")
+                self._refusals.append(delta.refusal or "")
+                self._reasonings.append(delta.reasoning_content or "")
+        self.take("", last)
 
     def end(self) -> None:
         """Take the end of the answer."""
         self._done = True
         self.settle(over=True)
 
-    def add(self, chunk: Json, *, whole: bool = False) -> list[SaidCall]:
-        """Add what one chunk, or a whole answer, says; the call to which each of its pieces of calls belongs."""
+    def add(self, chunk: Json) -> list[DraftCall]:
+        """Add what one chunk, or a whole answer, says; the call of each piece of a call in its first choice's delta."""
+        self._id = self._id or string(chunk.get("id"))
+        self._model = self._model or string(chunk.get("model"))
         self.frame = self.frame or {key: chunk[key] for key in FRAME if chunk.get("id") and key in chunk}
         self.error = self.error or error_text(chunk.get("error"))
         self.usage = record(chunk.get("usage")) or self.usage
-        choice = choice_of(chunk)
-        delta = record(choice.get("message" if whole else "delta"))
-        self.role = self.role or string(delta.get("role"))
-        self._texts.append(text_of(delta.get("content")))
-        if not delta.keys().isdisjoint(_THOUGHT):
-            self._reason(delta, whole=whole)
-        pieces = enumerate(records(delta.get("tool_calls")))
-        owners = [self._call(piece, position if whole else None) for position, piece in pieces]
-        self.finish = string(choice.get("finish_reason")) or self.finish
+        choices = records(chunk.get("choices"))
+        owners = [self._choose(choice) for choice in choices]
         if self.finish:
             self.settle(over=True)
-        return owners
+        return owners[0] if choices and record(choices[0].get("delta")) else []
+
+    def _choose(self, choice: Json) -> list[DraftCall]:
+        at, piece = number(choice.get("index")), record(choice.get("delta"))
+        whole = {} if piece else record(choice.get("message"))
+        delta = piece or whole
+        if at == 0:  # a request for more than one choice gets no tool of ours
+            self.role = self.role or string(delta.get("role"))
+            self._texts.append(text_of(delta.get("content")))
+            self._refusals.append(string(delta.get("refusal")))
+            self.finish = string(choice.get("finish_reason")) or self.finish
+            if not delta.keys().isdisjoint(_THOUGHT):
+                self._reason(delta, whole=bool(whole))
+        pieces = enumerate(records(delta.get("tool_calls")))
+        return [self._call(at, piece, position if whole else None) for position, piece in pieces]
 
     def _reason(self, delta: Json, *, whole: bool) -> None:
         key = next((key for key in REASONING if string(delta.get(key))), "")
@@ -209,14 +260,14 @@ class Said:
             for detail in details:
                 _add_detail(self.details, detail)
 
-    def _call(self, part: Json, position: int | None) -> SaidCall:
+    def _call(self, choice: int, part: Json, position: int | None) -> DraftCall:
         index = part.get("index")
-        key = index if position is None and type(index) is int else position
+        key = choice, index if position is None and type(index) is int else position
         call_id, (name, _) = string(part.get("id")), called(part)
         call = self._open.get(key)
         # Some providers number every call 0, or not at all: a name under another id is another call.
-        if call is None or (name and call_id != call.call_id and (call_id or key is None)):
-            call = self._open[key] = SaidCall(len(self.calls))
+        if call is None or (name and call_id != call.call_id and (call_id or key[1] is None)):
+            call = self._open[key] = DraftCall(len(self.calls))
             self.calls.append(call)
         call.add(part)
         self.settle()
@@ -232,7 +283,7 @@ class Said:
             )
             self._settled += 1
 
-    def _is_known(self, call: SaidCall) -> bool:
+    def _is_known(self, call: DraftCall) -> bool:
         """Whether it can be said of a call, before the end of the answer, if the client may see it."""
         if call.name and (call.name == self._tool or not self._guard.watches(call.name)):
             return True
@@ -245,6 +296,20 @@ class Said:
             return 0
         calls = sum(len(call.name + call.arguments) // 4 + 8 for call in self.hidden)
         return max(number(self.usage.get("completion_tokens")) - calls, 0)
+
+    def answer(self) -> Answer:
+        """All of the answer, hidden calls too, as far as it has come."""
+        calls = (ToolUse(call.place, call.call_id, call.name, call.arguments) for call in self.calls)
+        return Answer(
+            id=self._id,
+            model=self._model,
+            finish=self.finish,
+            text="".join([*self._texts, *self._refusals]),
+            calls=tuple(calls),
+            usage=_usage(self.usage) if self.usage else None,
+            complete=self._done or bool(self.finish),
+            error=self.error,
+        )
 
     def held(self, *, shown_before: bool) -> Held:
         """What the leg, now at its end, keeps from the client."""
@@ -304,10 +369,24 @@ def _add_detail(details: list[Json], new: Json) -> None:
             last[key] = value
 
 
-def _made_up(call: SaidCall, attempt: int) -> str:
+def _made_up(call: DraftCall, attempt: int) -> str:
     said = call.name + call.arguments + "#" * attempt
     return "call_" + sha256(said.encode()).hexdigest()[:16]
 
 
 def _raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(orjson.dumps(value))
+
+
+def _usage(usage: Json) -> Usage:
+    """Tokens as reported; where details are missing, the names that other providers use are looked for."""
+    asked, said = record(usage.get("prompt_tokens_details")), record(usage.get("completion_tokens_details"))
+    cached = [told for told in (asked.get("cached_tokens"), usage.get("prompt_cache_hit_tokens")) if type(told) is int]
+    return Usage(
+        input=number(usage.get("prompt_tokens")),
+        cached=max(cached, default=0),
+        written=number(asked.get("cache_write_tokens")) or number(asked.get("cache_creation_tokens")),
+        output=number(usage.get("completion_tokens")),
+        reasoning=number(said.get("reasoning_tokens")),
+        tells_cached=bool(cached),
+    )

@@ -1,10 +1,9 @@
 """OpenAI Chat Completions: what many clients and nearly all other providers speak."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-import msgspec
 import orjson
 
 from pager.errors import NotUnderstood
@@ -17,12 +16,10 @@ from pager.values import (
     Message,
     Request,
     Span,
-    ToolUse,
-    Usage,
 )
 from pager.wire import dialect
 from pager.wire.chat import restore, tool_carrier
-from pager.wire.chat.answer import called
+from pager.wire.chat.answer import ChatAnswer, called
 from pager.wire.chat.stitch import Splice
 from pager.wire.common import (
     Envelope,
@@ -31,19 +28,16 @@ from pager.wire.common import (
     arguments,
     content_blocks,
     dumps,
-    error_text,
     exactly,
     loads,
     member_edit,
     message,
-    number,
     openai_error,
     parts,
     record,
     records,
     result_blocks,
     string,
-    text_of,
     tidy,
     written,
 )
@@ -149,13 +143,13 @@ class Dialect(dialect.Dialect):
         answer = record(loads(body))
         if "choices" not in answer and "error" not in answer:
             raise NotUnderstood("the answer is no chat completion: it has no 'choices'")
-        draft = _Draft()
+        draft = ChatAnswer()
         draft.add(answer)
         return replace(draft.answer(), complete=not draft.error)
 
     def reader(self) -> AnswerReader:
         """A reader for one streamed answer."""
-        return Reader(_Draft())
+        return Reader(ChatAnswer())
 
     def error(self, status: int, message: str) -> bytes:
         """An error body as OpenAI would send it."""
@@ -213,152 +207,3 @@ def _call_blocks(item: Json) -> Iterator[Block]:
     legacy = record(item.get("function_call"))
     if legacy:
         yield Block(Kind.CALL, written(legacy.get("arguments")), name=string(legacy.get("name")))
-
-
-@dataclass(slots=True)
-class _Call:
-    call_id: str = ""
-    name: str = ""
-    said: list[str] = field(default_factory=list)
-
-
-class _TextDelta(msgspec.Struct):
-    content: str | None = None
-    refusal: str | None = None
-    tool_calls: list[msgspec.Raw] | None = None
-
-
-class _TextChoice(msgspec.Struct):
-    index: int = 0
-    delta: _TextDelta | None = None
-    finish_reason: str | None = None
-    message: Json | None = None
-
-    def brings_more(self) -> bool:
-        """Whether there is more to this choice than text."""
-        delta = self.delta
-        return delta is None or bool(self.index or self.finish_reason or self.message or delta.tool_calls)
-
-
-class _TextChunk(msgspec.Struct):
-    """What is looked at in a chunk to see whether it only brings more text."""
-
-    choices: list[_TextChoice] = []
-    usage: Json | None = None
-    error: Json | None = None
-
-
-_text_chunks = msgspec.json.Decoder(list[_TextChunk])
-
-
-def _text_deltas(lines: Sequence[bytes]) -> list[_TextDelta | None]:
-    """The text that each of these chunks brings, if it brings nothing else, as nearly all do; all read in one go."""
-    try:
-        chunks = _text_chunks.decode(b"[%b]" % b",".join(lines))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        chunks = []
-    if len(chunks) != len(lines):
-        return [None] * len(lines)
-    return [
-        choices[0].delta
-        if len(choices := chunk.choices) == 1 and not (chunk.usage or chunk.error or choices[0].brings_more())
-        else None
-        for chunk in chunks
-    ]
-
-
-class _Draft:
-    """An answer in the making; an unstreamed answer is one chunk whose choices hold a message instead of a delta."""
-
-    __slots__ = ("_calls", "_done", "_finish", "_id", "_model", "_open", "_text", "_usage", "error")
-
-    def __init__(self) -> None:
-        self.error = ""
-        self._id = self._model = self._finish = ""
-        self._done = False
-        self._text: list[str] = []
-        self._calls: list[_Call] = []
-        self._open: dict[tuple[int, int | None], _Call] = {}
-        self._usage: Usage | None = None
-
-    def take(self, name: str, data: bytes) -> None:
-        """Take one event of the stream."""
-        del name  # chat streams have no event names
-        if data.strip() == b"[DONE]":
-            self._done = True
-        else:
-            self.add(record(loads(data)))
-
-    def take_all(self, lines: Sequence[bytes]) -> None:
-        """Take many events at once."""
-        first, *most, last = lines if len(lines) > 1 else (b"{}", *lines)
-        self.take("", first)  # it has the id and the model, else all are read whole
-        deltas = _text_deltas(most) if self._id and self._model else [None] * len(most)
-        for line, delta in zip(most, deltas, strict=True):
-            if delta is None:
-                self.take("", line)
-            else:
-                self._text.append(delta.content or delta.refusal or "")
-        self.take("", last)
-
-    def add(self, chunk: Json) -> None:
-        """Add what one chunk says."""
-        self._id = self._id or string(chunk.get("id"))
-        self._model = self._model or string(chunk.get("model"))
-        self.error = self.error or error_text(chunk.get("error"))
-        if record(chunk.get("usage")):
-            self._usage = _usage(chunk["usage"])
-        for choice in records(chunk.get("choices")):
-            self._choose(choice)
-
-    def _choose(self, choice: Json) -> None:
-        at = number(choice.get("index"))
-        whole = record(choice.get("message"))
-        delta = whole or record(choice.get("delta"))
-        if at == 0:
-            self._finish = string(choice.get("finish_reason")) or self._finish
-            self._text.append(text_of(delta.get("content")) or string(delta.get("refusal")))
-        for position, part in enumerate(records(delta.get("tool_calls"))):
-            self._call(at, part, position if whole else None)
-
-    def _call(self, choice: int, part: Json, position: int | None) -> None:
-        index = part.get("index")
-        key = (choice, index if type(index) is int else position)
-        call_id, (name, said) = string(part.get("id")), called(part)
-        call = self._open.get(key)
-        # Some providers number every call 0, or not at all: a name under another id is another call.
-        if call is None or (name and call_id != call.call_id and (call_id or key[1] is None)):
-            call = self._open[key] = _Call()
-            self._calls.append(call)
-        call.call_id = call.call_id or call_id
-        call.name = call.name or name
-        call.said.append(said)
-
-    def answer(self) -> Answer:
-        """The answer as far as it has come."""
-        return Answer(
-            id=self._id,
-            model=self._model,
-            finish=self._finish,
-            text="".join(self._text),
-            calls=tuple(
-                ToolUse(index, call.call_id, call.name, "".join(call.said)) for index, call in enumerate(self._calls)
-            ),
-            usage=self._usage,
-            complete=self._done or bool(self._finish),
-            error=self.error,
-        )
-
-
-def _usage(usage: Json) -> Usage:
-    """Tokens as reported; where details are missing, the names that other providers use are looked for."""
-    asked, said = record(usage.get("prompt_tokens_details")), record(usage.get("completion_tokens_details"))
-    cached = [told for told in (asked.get("cached_tokens"), usage.get("prompt_cache_hit_tokens")) if type(told) is int]
-    return Usage(
-        input=number(usage.get("prompt_tokens")),
-        cached=max(cached, default=0),
-        written=number(asked.get("cache_write_tokens")) or number(asked.get("cache_creation_tokens")),
-        output=number(usage.get("completion_tokens")),
-        reasoning=number(said.get("reasoning_tokens")),
-        tells_cached=bool(cached),
-    )

@@ -13,10 +13,11 @@ from typing import Any
 import orjson
 
 from pager.errors import NotUnderstood
+from pager.values import Answer
 from pager.wire.chat.answer import (
     REASONING,
-    Said,
-    SaidCall,
+    ChatAnswer,
+    DraftCall,
     choice_of,
 )
 from pager.wire.common import (
@@ -40,7 +41,7 @@ class _Event:
 
     __slots__ = ("changed", "choice", "chunk", "delta", "owners", "raw")
 
-    def __init__(self, raw: bytes, chunk: Json, owners: Sequence[SaidCall] = (), *, changed: bool = False) -> None:
+    def __init__(self, raw: bytes, chunk: Json, owners: Sequence[DraftCall] = (), *, changed: bool = False) -> None:
         self.raw, self.chunk, self.owners, self.changed = raw, chunk, owners, changed
         self.choice = choice_of(chunk)
         self.delta = record(self.choice.get("delta"))
@@ -65,7 +66,7 @@ class _Shown:
     calls: int = 0
     tokens: int = 0
 
-    def add(self, said: Said) -> None:
+    def add(self, said: ChatAnswer) -> None:
         """Add a leg that is over."""
         self.text += said.text
         self.reasoning += said.reasoning
@@ -95,7 +96,7 @@ class Splice:
         self._begin(0)
 
     def _begin(self, shown_before: int) -> None:
-        self._said = Said(self._tool, self._guard, shown_before)
+        self._said = ChatAnswer(self._tool, self._guard, shown_before)
         self._decoder = Decoder()
         self._unread: list[bytes] = []
         self._waiting: list[_Event] = []
@@ -116,13 +117,18 @@ class Splice:
         if "choices" not in answer and "error" not in answer:
             raise NotUnderstood("the answer is no chat completion: it has no 'choices'")
         self._body = body
-        self._said.add(answer, whole=True)
+        self._said.add(answer)
         self._said.end()
 
     def held(self) -> Held:
         """What the leg holds back, now that it has come to its end."""
         self._close()
         return self._said.held(shown_before=self._earlier is not None and self._earlier.anything)
+
+    def answer(self) -> Answer:
+        """All that the leg has brought so far."""
+        self._catch_up()
+        return self._said.answer()
 
     def leg(self, answers: Sequence[str]) -> Leg:
         """The leg as it stands in the prompt from now on."""
@@ -180,9 +186,8 @@ class Splice:
 
     def _catch_up(self) -> None:
         """Read what was passed on unread."""
-        for data in self._unread:
-            self._said.take(data)
         if self._unread:
+            self._said.take_all(self._unread)
             self._role_shown = bool(self._said.role)
             self._unread = []
 
@@ -283,7 +288,7 @@ class Splice:
         return orjson.dumps(self._framed(answer))
 
 
-def _finish(reason: Any, said: Said) -> Any:  # noqa: ANN401 - whatever the provider said
+def _finish(reason: Any, said: ChatAnswer) -> Any:  # noqa: ANN401 - whatever the provider said
     return "stop" if reason == "tool_calls" and said.hidden and not said.shown else reason
 
 
@@ -330,7 +335,7 @@ def _unmetered(chunk: Json) -> Json:
     return {**chunk, "usage": None} if chunk.get("usage") else chunk
 
 
-def _message(message: Json, said: Said, earlier: _Shown) -> Json:
+def _message(message: Json, said: ChatAnswer, earlier: _Shown) -> Json:
     """The last leg's message with the texts of all legs, and without the hidden calls."""
     told = {**message, "content": earlier.text + said.text or None}
     if earlier.reasoning:
@@ -338,7 +343,7 @@ def _message(message: Json, said: Said, earlier: _Shown) -> Json:
         told[key] = earlier.reasoning + said.reasoning
     if earlier.details:
         told["reasoning_details"] = earlier.details + said.details
-    calls = zip(records(message.get("tool_calls")), said.calls, strict=True)
+    calls = zip(records(message.get("tool_calls")), said.calls, strict=False)  # those of other choices come after
     shown = [call for call, owner in calls if not owner.hidden]
     if shown:
         told["tool_calls"] = shown

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -18,8 +18,6 @@ from pager.values import (
     Message,
     Request,
     Span,
-    ToolUse,
-    Usage,
 )
 from pager.wire import dialect
 from pager.wire.common import (
@@ -28,21 +26,19 @@ from pager.wire.common import (
     Reader,
     dumps,
     error_body,
-    error_text,
     exactly,
     loads,
     member_edit,
     message,
-    number,
     part_block,
     parts,
     record,
-    records,
     result_blocks,
     string,
     tidy,
 )
 from pager.wire.dialect import AnswerReader
+from pager.wire.messages.answer import MessagesAnswer
 from pager.wire.messages.marks import carrier, mark, mark_head
 from pager.wire.messages.restore import appended, expand
 from pager.wire.messages.stitch import MessagesSplice
@@ -70,11 +66,6 @@ def _not_custom(entry: Json) -> str:
 
 LAYOUT = Layout("", "input_schema", _not_custom, lambda tool: tool.get("strict") is True)
 _USER_SESSION = re.compile(r"_session_([0-9A-Za-z-]+)$")
-_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
-_DETAILS = {
-    "output_tokens_details": ("thinking_tokens",),
-    "cache_creation": ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"),
-}
 _ERROR_TYPES = {
     401: "authentication_error",
     402: "billing_error",
@@ -186,13 +177,13 @@ class Dialect(dialect.Dialect):
         answer = record(loads(body))
         if "content" not in answer and "error" not in answer:
             raise NotUnderstood("the answer is no message: it has no 'content'")
-        draft = _Draft()
+        draft = MessagesAnswer()
         draft.whole(answer)
         return replace(draft.answer(), complete=not draft.error)
 
     def reader(self) -> AnswerReader:
         """A reader for one streamed answer."""
-        return Reader(_Draft())
+        return Reader(MessagesAnswer())
 
     def error(self, status: int, message: str) -> bytes:
         """An error body as Anthropic would send it."""
@@ -253,111 +244,3 @@ def _blocks(part: object) -> Iterator[Block]:
         yield Block(Kind.REASONING, string(fields.get("thinking")))
     else:
         yield part_block(part)
-
-
-@dataclass(slots=True)
-class _Piece:
-    """One content block in the making; ``said`` is its text or its arguments."""
-
-    kind: str
-    call_id: str
-    name: str
-    said: list[str] = field(default_factory=list)
-    given: str = "{}"
-
-    @property
-    def arguments(self) -> str:
-        """The arguments that were streamed, else those that the block began with."""
-        return "".join(self.said) or self.given
-
-
-class _Draft:
-    """An answer in the making."""
-
-    __slots__ = ("_counts", "_done", "_finish", "_id", "_model", "_pieces", "error")
-
-    def __init__(self) -> None:
-        self.error = ""
-        self._id = self._model = self._finish = ""
-        self._done = False
-        self._pieces: dict[int, _Piece] = {}
-        self._counts: dict[str, int] = {}
-
-    def take_all(self, lines: Sequence[bytes]) -> None:
-        """Take many events at once."""
-        for line in lines:
-            self.take("", line)
-
-    def take(self, name: str, data: bytes) -> None:
-        """Take one event of the stream."""
-        if name == "ping":
-            return
-        event = record(loads(data))
-        kind = string(event.get("type")) or name
-        if kind == "content_block_delta":
-            self._delta(number(event.get("index")), record(event.get("delta")))
-        elif kind == "content_block_start":
-            self._start(number(event.get("index")), record(event.get("content_block")))
-        elif kind == "message_start":
-            self.whole(record(event.get("message")))
-        elif kind == "message_delta":
-            self._finish = string(record(event.get("delta")).get("stop_reason")) or self._finish
-            self._count(record(event.get("usage")))
-        elif kind == "message_stop":
-            self._done = True
-        elif kind == "error":
-            self.error = error_text(event.get("error")) or "error"
-
-    def whole(self, answer: Json) -> None:
-        """Take what a message says, whole or just begun."""
-        self._id, self._model = string(answer.get("id")), string(answer.get("model"))
-        self._finish = string(answer.get("stop_reason"))
-        self.error = error_text(answer.get("error"))
-        self._count(record(answer.get("usage")))
-        for index, block in enumerate(records(answer.get("content"))):
-            self._start(index, block)
-
-    def _start(self, index: int, block: Json) -> None:
-        piece = _Piece(string(block.get("type")), string(block.get("id")), string(block.get("name")))
-        if piece.kind == "text":
-            piece.said.append(string(block.get("text")))
-        elif block.get("input"):
-            piece.given = dumps(block["input"])
-        self._pieces[index] = piece
-
-    def _delta(self, index: int, delta: Json) -> None:
-        piece = self._pieces.get(index)
-        kind = delta.get("type")
-        if piece is not None and kind in ("text_delta", "input_json_delta"):
-            piece.said.append(string(delta.get("text" if kind == "text_delta" else "partial_json")))
-
-    def _count(self, usage: Json) -> None:
-        """Later counts correct earlier ones, field by field."""
-        self._counts.update((name, usage[name]) for name in _COUNTS if type(usage.get(name)) is int)
-        for details, names in _DETAILS.items():
-            told = record(usage.get(details))
-            self._counts.update((name, told[name]) for name in names if type(told.get(name)) is int)
-
-    def answer(self) -> Answer:
-        """The answer as far as it has come."""
-        pieces = [piece for _, piece in sorted(self._pieces.items())]
-        calls = [piece for piece in pieces if piece.kind == "tool_use"]
-        return Answer(
-            id=self._id,
-            model=self._model,
-            finish=self._finish,
-            text="".join(said for piece in pieces if piece.kind == "text" for said in piece.said),
-            calls=tuple(ToolUse(index, call.call_id, call.name, call.arguments) for index, call in enumerate(calls)),
-            usage=self._usage(),
-            complete=self._done,
-            error=self.error,
-        )
-
-    def _usage(self) -> Usage | None:
-        """Anthropic counts the cached and the written part of the prompt apart from the rest."""
-        if not self._counts:
-            return None
-        fresh, cached, written, output = (self._counts.get(name, 0) for name in _COUNTS)
-        thought, short, long = (self._counts.get(name, 0) for names in _DETAILS.values() for name in names)
-        told = "cache_read_input_tokens" in self._counts
-        return Usage(fresh + cached + written, cached, written, output, thought, told, short, long)

@@ -1,27 +1,30 @@
-"""What one leg of a Responses call has said, as far as it has come, and which of it the client is shown.
+"""The answer of one leg of a Responses call, as far as it has come, and which of it the client is shown.
 
 An output item is named before its content comes. A call of the tool that was added is hidden from its first event on; a
 call that is watched has to wait until it is finished, because only its whole arguments tell whether it is held back;
 all else is shown.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
 import msgspec
 import orjson
 
+from pager.values import Answer, ToolUse, Usage
 from pager.wire.common import (
     Json,
+    error_text,
     loads,
     number,
     record,
+    records,
     string,
     written,
 )
 from pager.wire.json_spans import without_surrogates
-from pager.wire.stitching import Guard, HeldCall, Part
+from pager.wire.stitching import PASSING, Guard, HeldCall, Part
 
 _T = TypeVar("_T")
 _PartKind = Literal["text", "reasoning", "call", "other"]
@@ -30,7 +33,17 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _NOTHING: Final = msgspec.Raw(b"")
 ENDINGS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled", "error"})
 _ITEM_EVENTS = frozenset({"response.output_item.added", "response.output_item.done"})
+_DELTAS = frozenset(
+    {
+        "response.output_text.delta",
+        "response.refusal.delta",
+        "response.function_call_arguments.delta",
+        "response.custom_tool_call_input.delta",
+    }
+)
+_FINAL = frozenset({"completed", "incomplete", "failed", "cancelled"})
 _CALL_EVENTS = ("response.function_call_arguments.", "response.custom_tool_call_input.")
+_MEANINGFUL = ENDINGS | _ITEM_EVENTS | _DELTAS | {"response.created"}
 _ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 _PART_KINDS: dict[str, _PartKind] = {
     "message": "text",
@@ -54,12 +67,19 @@ class Event(msgspec.Struct):
     delta: msgspec.Raw = _NOTHING
     item: msgspec.Raw = _NOTHING
     response: msgspec.Raw = _NOTHING
+    error: msgspec.Raw = _NOTHING
+    code: msgspec.Raw = _NOTHING
+    message: msgspec.Raw = _NOTHING
 
 
 class Response(msgspec.Struct):
     """The parts of a response object that are looked at, or exchanged."""
 
     id: msgspec.Raw = _NOTHING
+    model: msgspec.Raw = _NOTHING
+    status: msgspec.Raw = _NOTHING
+    incomplete_details: msgspec.Raw = _NOTHING
+    error: msgspec.Raw = _NOTHING
     created_at: msgspec.Raw = _NOTHING
     output: msgspec.Raw = _NOTHING
     usage: msgspec.Raw = _NOTHING
@@ -81,14 +101,14 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 class Output:
     """One output item of a leg; ``shown`` is None until its fate is known, ``raw`` is empty until it is finished.
 
-    ``place`` is its index for the client. ``heard`` are the pieces of a call's arguments that came so far.
+    ``place`` is its index for the client. ``pieces`` are those of its text or arguments that have come so far.
     """
 
     item: Json = field(default_factory=dict)
     shown: bool | None = None
     raw: bytes = b""
     place: int | None = None
-    heard: list[bytes] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
 
     @property
     def kind(self) -> str:
@@ -100,6 +120,26 @@ class Output:
         """The item as a call."""
         arguments = written(self.item.get(_ARGUMENTS.get(self.kind, "arguments")))
         return HeldCall(string(self.item.get("call_id")), string(self.item.get("name")), arguments)
+
+    @property
+    def text(self) -> str:
+        """The text of a message, or the arguments of a call, as far as it has come."""
+        if self.is_message:
+            content = records(self.item.get("content"))
+            text = "".join(string(part.get("text")) or string(part.get("refusal")) for part in content)
+        else:
+            text = self.call.arguments
+        return text if text and self.raw else text + "".join(string(loads(piece)) for piece in self.pieces)
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it is a message, whose type may be left out."""
+        return self.kind in ("", "message")
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it calls a tool of the client's or ours."""
+        return self.kind in _ARGUMENTS
 
     @property
     def awaits_client(self) -> bool:
@@ -114,25 +154,51 @@ class Output:
         return msgspec.Raw(orjson.dumps({"type": kind, "call_id": self.call.call_id, "output": answer}))
 
 
-class LegSoFar:
-    """What one leg said, as far as it has come; ``end`` is how it ended, or empty."""
+class ResponsesAnswer:
+    """An answer in the making; ``end`` is how it ended, or empty."""
 
-    def __init__(self, tool: str, guard: Guard) -> None:
+    def __init__(self, tool: str = "", guard: Guard = PASSING) -> None:
         self._tool = tool
         self._guard = guard
         self._outputs: dict[int, Output] = {}
         self._indices: dict[str, int] = {}
+        self._id = self._model = self._status = self._error = ""
+        self._usage: Json = {}
         self.end = ""
         self.response = Response()
+
+    def take_all(self, lines: Sequence[bytes]) -> None:
+        """Take the data of several events."""
+        for line in lines:
+            self.take("", line)
+
+    def take(self, name: str, data: bytes) -> None:
+        """Take one event of a stream; those that mean nothing for the answer are not even decoded."""
+        if not name or name in _MEANINGFUL:
+            event = read(EVENTS, data) or Event()
+            self.note(event.type or name, event)
 
     def note(self, kind: str, event: Event) -> None:
         """Learn from one event of the stream."""
         if event.response:
-            self.response = read(RESPONSES, event.response) or self.response
+            self._respond(read(RESPONSES, event.response) or self.response)
         if event.output_index is not None:
             self._note_output(event.output_index, kind, event)
         if kind in ENDINGS:
+            if kind == "error":
+                described = {"code": loads(bytes(event.code)), "message": loads(bytes(event.message))}
+                self._error = error_text(loads(bytes(event.error))) or error_text(described)
+            else:
+                self._status = self._status if self.response.status else kind.removeprefix("response.")
             self._close(kind.removeprefix("response."))
+
+    def _respond(self, response: Response) -> None:
+        self.response = response
+        self._id = string(loads(bytes(response.id))) or self._id
+        self._model = string(loads(bytes(response.model))) or self._model
+        self._status = string(loads(bytes(response.status)))
+        self._error = error_text(loads(bytes(response.error))) or self._error
+        self._usage = record(loads(bytes(response.usage))) or self._usage
 
     def _note_output(self, index: int, kind: str, event: Event) -> None:
         output = self._outputs.get(index)
@@ -142,8 +208,8 @@ class LegSoFar:
             self._outputs[index] = output
         if kind in _ITEM_EVENTS:
             self._meet(index, bytes(event.item), done=kind.endswith("done"))
-        elif event.delta and not output.shown:
-            output.heard.append(bytes(event.delta))
+        elif kind in _DELTAS:
+            output.pieces.append(bytes(event.delta))
 
     def _meet(self, index: int, raw: bytes, *, done: bool) -> None:
         """Take an item as it begins, or as it is finished."""
@@ -165,9 +231,10 @@ class LegSoFar:
             return True
         return not self._guard.holds(call.name, call.arguments) if done else None
 
-    def take(self, response: Response, status: str) -> None:
-        """Take the whole leg in one piece."""
-        self.response, self.end = response, status
+    def whole(self, response: Response) -> None:
+        """Take an answer that came in one piece."""
+        self._respond(response)
+        self.end = self._status
         for index, raw in enumerate(response.items):
             self._meet(index, bytes(raw), done=True)
 
@@ -184,7 +251,7 @@ class LegSoFar:
                 self._break_off(output)
 
     def _break_off(self, output: Output) -> None:
-        said = "".join(string(loads(piece)) for piece in output.heard)
+        said = "".join(string(loads(piece)) for piece in output.pieces)
         if output.kind in _ARGUMENTS:
             output.item = {**output.item, _ARGUMENTS[output.kind]: said}
             output.raw = orjson.dumps(output.item)
@@ -225,6 +292,28 @@ class LegSoFar:
         unseen = sum(len(call.name + call.arguments) // 4 + 8 for call in calls)
         return max(0, number(record(loads(bytes(self.response.usage))).get("output_tokens")) - unseen)
 
+    def answer(self) -> Answer:
+        """All of the answer, hidden calls too, as far as it has come."""
+        items = {index: output for index, output in self._outputs.items() if output.raw or output.item or output.pieces}
+        for index, raw in enumerate(self.response.items):
+            if index not in items or not items[index].raw:
+                pieces = items[index].pieces if index in items else []
+                items[index] = Output(record(loads(bytes(raw))), raw=bytes(raw), pieces=pieces)
+        outputs = [output for _, output in sorted(items.items())]
+        calls = [output for output in outputs if output.is_call]
+        cut = string(record(loads(bytes(self.response.incomplete_details))).get("reason"))
+        is_over = self._status in _FINAL
+        return Answer(
+            id=self._id,
+            model=self._model,
+            finish=(cut or self._status) if is_over else "",
+            text="".join(output.text for output in outputs if output.is_message),
+            calls=tuple(ToolUse(at, one.call.call_id, one.call.name, one.text) for at, one in enumerate(calls)),
+            usage=_usage(self._usage) if self._usage else None,
+            complete=is_over,
+            error=self._error,
+        )
+
     def parts(self) -> Iterator[Part]:
         """What was said, but for thoughts that neither the provider has kept nor the item itself holds."""
         stored = self.response.store == msgspec.Raw(b"true")
@@ -245,3 +334,15 @@ def read(decoder: msgspec.json.Decoder[_T], raw: bytes | msgspec.Raw) -> _T | No
         return decoder.decode(without_surrogates(bytes(raw)))
     except _UNREADABLE:
         return None
+
+
+def _usage(usage: Json) -> Usage:
+    asked, said = record(usage.get("input_tokens_details")), record(usage.get("output_tokens_details"))
+    return Usage(
+        input=number(usage.get("input_tokens")),
+        cached=number(asked.get("cached_tokens")),
+        written=number(asked.get("cache_write_tokens")),
+        output=number(usage.get("output_tokens")),
+        reasoning=number(said.get("reasoning_tokens")),
+        tells_cached=type(asked.get("cached_tokens")) is int,
+    )

@@ -1,7 +1,6 @@
 """OpenAI Responses: a list of typed items in, a list of typed items out."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -16,8 +15,6 @@ from pager.values import (
     Message,
     Request,
     Span,
-    ToolUse,
-    Usage,
 )
 from pager.wire import dialect
 from pager.wire.common import (
@@ -27,17 +24,14 @@ from pager.wire.common import (
     arguments,
     content_blocks,
     dumps,
-    error_text,
     exactly,
     is_empty,
     loads,
     member_edit,
     message,
-    number,
     openai_error,
     parts,
     record,
-    records,
     result_blocks,
     string,
     text_of,
@@ -53,6 +47,7 @@ from pager.wire.page_spans import (
     result_site,
 )
 from pager.wire.parse_cache import ParseCache
+from pager.wire.responses.answer import RESPONSES, Response, ResponsesAnswer, read
 from pager.wire.responses.restore import (
     appended,
     carrier,
@@ -80,7 +75,6 @@ _SPEAKERS = {
     "function_call_output": "tool",
     "custom_tool_call_output": "tool",
 }
-_FINAL = frozenset({"completed", "incomplete", "failed", "cancelled"})
 _NO_ELEMENTS: Final = Elements((), (), None, ())
 
 
@@ -166,13 +160,13 @@ class Dialect(dialect.Dialect):
         answer = record(loads(body))
         if "output" not in answer and "error" not in answer:
             raise NotUnderstood("the answer is no response: it has no 'output'")
-        draft = _Draft()
-        draft.response(answer)
+        draft = ResponsesAnswer()
+        draft.whole(read(RESPONSES, body) or Response())
         return draft.answer()
 
     def reader(self) -> AnswerReader:
         """A reader for one streamed answer."""
-        return Reader(_Draft())
+        return Reader(ResponsesAnswer())
 
     def error(self, status: int, message: str) -> bytes:
         """An error body as OpenAI would send it."""
@@ -234,131 +228,3 @@ def _blocks(kind: str, item: Json) -> Iterator[Block]:
 def _said(kind: str, item: Json) -> str:
     """The arguments of a call, or the free text of a custom tool's."""
     return written(item.get("arguments" if kind == "function_call" else "input"))
-
-
-@dataclass(slots=True)
-class _Item:
-    """One output item in the making; ``said`` is its text or its arguments."""
-
-    kind: str = "message"
-    call_id: str = ""
-    name: str = ""
-    said: list[str] = field(default_factory=list)
-
-
-class _Draft:
-    """An answer in the making: deltas fill its items, a finished item replaces what its deltas said."""
-
-    __slots__ = ("_error", "_finish", "_id", "_items", "_model", "_status", "_usage")
-
-    def __init__(self) -> None:
-        self._id = self._model = self._status = self._finish = self._error = ""
-        self._items: dict[int, _Item] = {}
-        self._usage: Usage | None = None
-
-    def take_all(self, lines: Sequence[bytes]) -> None:
-        """Take many events at once."""
-        for line in lines:
-            self.take("", line)
-
-    def take(self, name: str, data: bytes) -> None:
-        """Take one event of the stream; those that tell nothing for the answer are not even decoded."""
-        if name and name not in _TAKES:
-            return
-        event = record(loads(data))
-        kind = name or string(event.get("type"))
-        if kind in _TAKES:
-            _TAKES[kind](self, {**event, "type": kind})
-
-    def response(self, response: Json) -> None:
-        """Take what a response object says, whole or just begun."""
-        self._id = string(response.get("id")) or self._id
-        self._model = string(response.get("model")) or self._model
-        self._status = string(response.get("status"))
-        self._finish = string(record(response.get("incomplete_details")).get("reason")) or self._status
-        self._error = error_text(response.get("error")) or self._error
-        if record(response.get("usage")):
-            self._usage = _usage(response["usage"])
-        for index, item in enumerate(records(response.get("output"))):
-            self._put(index, item)
-
-    def begin(self, event: Json) -> None:
-        """The response began."""
-        self.response(record(event.get("response")))
-
-    def end(self, event: Json) -> None:
-        """The response ended; where it does not say how, the event's name does."""
-        how = string(event["type"]).removeprefix("response.")
-        self.response({"status": how, **record(event.get("response"))})
-
-    def fail(self, event: Json) -> None:
-        """An error came inside the stream."""
-        told = {"code": event.get("code"), "message": event.get("message")}
-        self._error = error_text(event.get("error")) or error_text(told)
-
-    def item(self, event: Json) -> None:
-        """An item began or is finished."""
-        self._put(number(event.get("output_index")), record(event.get("item")))
-
-    def delta(self, event: Json) -> None:
-        """A piece of a text or of a call's arguments came."""
-        item = self._items.setdefault(number(event.get("output_index")), _Item())
-        item.said.append(string(event.get("delta")))
-
-    def _put(self, index: int, item: Json) -> None:
-        entry = self._items.setdefault(index, _Item())
-        entry.kind = _kind(item)
-        entry.call_id, entry.name = string(item.get("call_id")), string(item.get("name"))
-        said = _text(item) if entry.kind == "message" else _said(entry.kind, item)
-        if said:
-            entry.said = [said]
-
-    def answer(self) -> Answer:
-        """The answer as far as it has come."""
-        items = [item for _, item in sorted(self._items.items())]
-        calls = [item for item in items if item.kind in ("function_call", "custom_tool_call")]
-        return Answer(
-            id=self._id,
-            model=self._model,
-            finish=self._finish if self._status in _FINAL else "",
-            text="".join(piece for item in items if item.kind == "message" for piece in item.said),
-            calls=tuple(
-                ToolUse(index, call.call_id, call.name, "".join(call.said)) for index, call in enumerate(calls)
-            ),
-            usage=self._usage,
-            complete=self._status in _FINAL,
-            error=self._error,
-        )
-
-
-_TAKES: dict[str, Callable[[_Draft, Json], None]] = {
-    "response.created": _Draft.begin,
-    "response.completed": _Draft.end,
-    "response.incomplete": _Draft.end,
-    "response.failed": _Draft.end,
-    "response.output_item.added": _Draft.item,
-    "response.output_item.done": _Draft.item,
-    "response.output_text.delta": _Draft.delta,
-    "response.refusal.delta": _Draft.delta,
-    "response.function_call_arguments.delta": _Draft.delta,
-    "response.custom_tool_call_input.delta": _Draft.delta,
-    "error": _Draft.fail,
-}
-
-
-def _text(item: Json) -> str:
-    """The text of an output message, parts joined as they were streamed."""
-    said = records(item.get("content"))
-    return "".join(string(part.get("text")) or string(part.get("refusal")) for part in said)
-
-
-def _usage(usage: Json) -> Usage:
-    asked, said = record(usage.get("input_tokens_details")), record(usage.get("output_tokens_details"))
-    return Usage(
-        input=number(usage.get("input_tokens")),
-        cached=number(asked.get("cached_tokens")),
-        written=number(asked.get("cache_write_tokens")),
-        output=number(usage.get("output_tokens")),
-        reasoning=number(said.get("reasoning_tokens")),
-        tells_cached=type(asked.get("cached_tokens")) is int,
-    )

@@ -18,7 +18,7 @@ import orjson
 from pager.errors import NotUnderstood
 from pager.tools.decide import Toolset
 from pager.tools.definitions import Edit
-from pager.values import Span
+from pager.values import Answer, Span
 from pager.wire.common import (
     loads,
     number,
@@ -33,9 +33,9 @@ from pager.wire.responses.answer import (
     EVENTS,
     RESPONSES,
     Event,
-    LegSoFar,
     Output,
     Response,
+    ResponsesAnswer,
     read,
 )
 from pager.wire.sse import Decoder, ServerSentEvent
@@ -52,7 +52,7 @@ class Splice:
     def __init__(self, tool: str, guard: Guard, tools: Toolset | None = None) -> None:
         self._tool = tool
         self._tools = tools
-        self._fresh: Callable[[], LegSoFar] = lambda: LegSoFar(tool, guard)
+        self._fresh: Callable[[], ResponsesAnswer] = lambda: ResponsesAnswer(tool, guard)
         self._leg = self._fresh()
         self._is_first = True
         self._identity: dict[str, bytes] = {}
@@ -77,7 +77,7 @@ class Splice:
         if "output" not in answer and "error" not in answer:
             raise NotUnderstood("the answer is no response: it has no 'output'")
         self._body = body
-        self._leg.take(read(RESPONSES, body) or Response(), string(answer.get("status")))
+        self._leg.whole(read(RESPONSES, body) or Response())
         self._remember()
 
     def held(self) -> Held:
@@ -92,6 +92,10 @@ class Splice:
             whole=end == "completed" or (end == "incomplete" and not calls),
             shown=bool(shown or self._past),
         )
+
+    def answer(self) -> Answer:
+        """All that the leg has brought so far."""
+        return self._leg.answer()
 
     def leg(self, answers: Sequence[str]) -> Leg:
         """The leg as it stands in the prompt from now on, with these answers to its held calls, in their order."""
