@@ -1,6 +1,7 @@
 """What the documents point to exists, and what the README quotes is quoted as it is."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 README = DOCUMENTS[0].read_text()
 CODE = re.compile(r"^```.*?^```|^    [^\n]*", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`((?:pager|policies|instrumentation|benchmarks|tests|scripts|docs)/[\w./-]*)(?::\w+)?`")
+
+MODULE = r"(?<![\w/])(?:pager|policies|instrumentation|benchmarks|scripts)/[\w/]+\.py"
 
 
 def anchors(path):
@@ -32,6 +35,17 @@ def test_links_lead_somewhere(path):
 def test_files_and_folders_that_are_named_exist(path):
     named = set(NAMED.findall(CODE.sub("", path.read_text())))
     assert {name for name in named if not (ROOT / name).exists()} == set(), f"{path.name} names what is not there"
+
+
+def test_modules_that_are_named_in_pictures_and_examples_exist():
+    named = {name for path in DOCUMENTS for name in re.findall(MODULE, path.read_text())}
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+def test_the_page_on_architecture_has_the_layers_that_are_checked():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["name"] == "Folders are layers")
+    assert " > ".join(layer.replace("pager.", "") for layer in layers) in (ROOT / "docs/architecture.md").read_text()
 
 
 def test_the_readme_quotes_policies_as_the_benchmarks_page_has_them():
