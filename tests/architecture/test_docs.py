@@ -1,10 +1,15 @@
 """What the documents point to exists, and what the README quotes is quoted as it is."""
 
+import argparse
 import re
 import tomllib
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from pager.cli.main import command_names
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -19,6 +24,14 @@ def anchors(path):
     """The headings of a page as links name them."""
     titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@cache
+def flags(name):
+    """The flags of a command."""
+    parser = argparse.ArgumentParser()
+    import_module(f"pager.cli.{name}").add_arguments(parser)
+    return {"--help", *(flag for action in parser._actions for flag in action.option_strings)}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
@@ -40,6 +53,13 @@ def test_files_and_folders_that_are_named_exist(path):
 def test_modules_that_are_named_in_pictures_and_examples_exist():
     named = {name for path in DOCUMENTS for name in re.findall(MODULE, path.read_text())}
     assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_command_lines_have_only_flags_that_there_are(path):
+    lines = re.findall(r"ctxpager (\w+)\b((?:[^`\n|]|(?<=\w)\|(?=\w)|\n {8})*)", path.read_text())
+    used = {(name, flag) for name, rest in lines if name in command_names() for flag in re.findall(r"--[a-z-]+", rest)}
+    assert {(name, flag) for name, flag in used if flag not in flags(name)} == set()
 
 
 def test_the_page_on_architecture_has_the_layers_that_are_checked():
