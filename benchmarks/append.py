@@ -27,14 +27,14 @@ _PRODUCERS = 16
 _WORDS = [f"word{number:03d}" for number in range(400)]
 
 
-class Sample(NamedTuple):
+class AppendSample(NamedTuple):
     """A typical batch, and the bytes that a plain file would hold of it."""
 
     batch: Batch
     plain: bytes
 
 
-class Figures(NamedTuple):
+class AppendFigures(NamedTuple):
     """Medians in seconds, and batches a second with many producers at once."""
 
     durable: float
@@ -44,7 +44,7 @@ class Figures(NamedTuple):
     producers: int
 
 
-def sample(number: int, seed: random.Random, *, marked: bool = False) -> Sample:
+def sample(number: int, seed: random.Random, *, marked: bool = False) -> AppendSample:
     content = " ".join(seed.choices(_WORDS, k=430)).encode()[:3072]
     digest = sha256(content).digest()
     event = CallReceived(
@@ -69,10 +69,10 @@ def sample(number: int, seed: random.Random, *, marked: bool = False) -> Sample:
     place = Place("session-of-the-benchmark", 1, number)
     marks = {digest: place} if marked else {}
     batch = Batch(place.session, 1.0 + number, (event,), {digest: content}, "local", marks)
-    return Sample(batch, encode(event) + content)
+    return AppendSample(batch, encode(event) + content)
 
 
-def measure(folder: Path, store_name: str = "sqlite", *, rounds: int = 60, marked: bool = False) -> Figures:
+def measure(folder: Path, store_name: str = "sqlite", *, rounds: int = 60, marked: bool = False) -> AppendFigures:
     """Medians over the rounds; the ratio is taken inside each round, where both saw the same disk."""
     seed = random.Random(7)
     durable: list[float] = []
@@ -84,7 +84,7 @@ def measure(folder: Path, store_name: str = "sqlite", *, rounds: int = 60, marke
             plain.append(statistics.median(_written(handle, one) for one in samples))
         throughput = _throughput(store, producers=_PRODUCERS, each=200)
     ratio = statistics.median(ours / theirs for ours, theirs in zip(durable, plain, strict=True))
-    return Figures(statistics.median(durable), statistics.median(plain), ratio, throughput, _PRODUCERS)
+    return AppendFigures(statistics.median(durable), statistics.median(plain), ratio, throughput, _PRODUCERS)
 
 
 @contextmanager
@@ -96,13 +96,13 @@ def _plain_file(path: Path) -> Iterator[int]:
         os.close(handle)
 
 
-def _appended(store: Store, one: Sample) -> float:
+def _appended(store: Store, one: AppendSample) -> float:
     start = time.perf_counter()
     store.append(one.batch).result()
     return time.perf_counter() - start
 
 
-def _written(handle: int, one: Sample) -> float:
+def _written(handle: int, one: AppendSample) -> float:
     start = time.perf_counter()
     os.write(handle, one.plain)
     os.fdatasync(handle)
@@ -114,7 +114,7 @@ def _throughput(store: Store, *, producers: int, each: int) -> float:
         [sample(10_000 * (who + 1) + n, random.Random(who * each + n)) for n in range(each)] for who in range(producers)
     ]
 
-    def produce(load: list[Sample]) -> None:
+    def produce(load: list[AppendSample]) -> None:
         for one in load:
             store.append(one.batch).result()
 
@@ -138,7 +138,7 @@ def main() -> None:
             _show(title, measure(Path(folder), options.store, rounds=options.rounds, marked=marked))
 
 
-def _show(title: str, figures: Figures) -> None:
+def _show(title: str, figures: AppendFigures) -> None:
     print(f"{title}:")
     print(f"  durable append        {figures.durable * 1e6:8.0f} us (median)")
     print(f"  append + fdatasync    {figures.plain * 1e6:8.0f} us (median)")

@@ -16,8 +16,8 @@ from benchmarks.policies.publish import ROOT, replaced
 from instrumentation.replay import recording_files
 from instrumentation.replay.compare import (
     Comparison,
-    Conditions,
     Contender,
+    ReplayConditions,
     compare,
 )
 from instrumentation.replay.prepared import Caching
@@ -26,7 +26,7 @@ MARK = "lifetimes"
 COMMAND = "CTXPAGER_RECORDINGS=DIR python -m benchmarks.lifetimes --write"
 
 
-class Case(NamedTuple):
+class LifetimeCase(NamedTuple):
     """A client and its provider: ``lifetime`` in words, the price list, and how the provider caches."""
 
     client: str
@@ -44,9 +44,15 @@ READS = {
     "claude-fable-5.1": "read 0.025 (Fable 5.1)",
 }
 CASES = (
-    *(Case("5 minutes, by marks", name, words, FIVE, "--caching marks --lifetime 5m") for name, words in READS.items()),
-    *(Case("1 hour, by marks", name, words, HOUR, "--caching marks --lifetime 1h") for name, words in READS.items()),
-    Case("30 minutes, any prefix", "gpt-5.6", "read 0.1 (GPT-5.6)", ANY, "--caching prefix"),
+    *(
+        LifetimeCase("5 minutes, by marks", name, words, FIVE, "--caching marks --lifetime 5m")
+        for name, words in READS.items()
+    ),
+    *(
+        LifetimeCase("1 hour, by marks", name, words, HOUR, "--caching marks --lifetime 1h")
+        for name, words in READS.items()
+    ),
+    LifetimeCase("30 minutes, any prefix", "gpt-5.6", "read 0.1 (GPT-5.6)", ANY, "--caching prefix"),
 )
 
 
@@ -79,12 +85,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _played(case: Case, files: Sequence[Path], jobs: int) -> Comparison:
+def _played(case: LifetimeCase, files: Sequence[Path], jobs: int) -> Comparison:
     print(f"playing {case.client}, {case.prices}", file=sys.stderr, flush=True)
-    return compare(files, [Contender(OURS)], Conditions(case.prices, cache=case.cache), jobs)
+    return compare(files, [Contender(OURS)], ReplayConditions(case.prices, cache=case.cache), jobs)
 
 
-def table(played: Mapping[Case, Comparison], name: str) -> str:
+def table(played: Mapping[LifetimeCase, Comparison], name: str) -> str:
     """A row for each case, and how they were made."""
     columns = ("client's cache", "prices", "bill", "page-ins at triple cost", "cost over 1 % more", "worst session")
     head = [f"| {' | '.join(columns)} | options of `ctxpager replay` |", "|---|---|--:|--:|--:|--:|---|"]
@@ -97,7 +103,7 @@ every page-in charged, by `{COMMAND}`. One row alone:
     return "\n".join([*head, *(_line(case, comparison) for case, comparison in played.items()), made])
 
 
-def _line(case: Case, played: Comparison) -> str:
+def _line(case: LifetimeCase, played: Comparison) -> str:
     (row,) = played.rows()
     changes = [f"{100 * change:+.1f} %" for change in (row.cost_change, row.triple, row.worst)]
     cells = [case.client, case.generation, *changes[:2], f"{row.worse} of {len(played.played)}", changes[2]]

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import uvloop
 
-from benchmarks.shared.agent_session import Session
+from benchmarks.shared.agent_session import AgentSession
 from benchmarks.shared.fixed_upstream import PACES
-from benchmarks.shared.load_client import Connection
+from benchmarks.shared.load_client import LoadConnection
 from benchmarks.shared.processes import ctxpager, free_port, running, upstream
 
 SLOWEST = 2.0  # seconds that the 99th percentile of small calls may take
@@ -30,7 +30,7 @@ TALK = PACES[b"talk"][0] * PACES[b"talk"][1]  # seconds that a stream takes
 PAUSE = 0.02  # seconds between two small calls
 
 
-class Times(NamedTuple):
+class CallTimes(NamedTuple):
     """How long calls took, in seconds, by what they were."""
 
     kept: list[float]
@@ -62,21 +62,21 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def _measured(port: int, options: argparse.Namespace) -> Times:
+async def _measured(port: int, options: argparse.Namespace) -> CallTimes:
     """Play everything at once; the small calls begin when all streams are open."""
-    times, over = Times([], [], [], [], []), asyncio.Event()
-    streams = [Session(f"stream{at}", mode="talk", messages=10, size=25_000) for at in range(options.streams)]
+    times, over = CallTimes([], [], [], [], []), asyncio.Event()
+    streams = [AgentSession(f"stream{at}", mode="talk", messages=10, size=25_000) for at in range(options.streams)]
     tasks = []
     for session in streams:  # if all began at once, they would also end, and begin again, at once
         tasks.append(asyncio.create_task(_kept(port, session, times.streams, over)))
         await asyncio.sleep(TALK / len(streams))
     if options.size:
-        large = Session("large", messages=options.messages, size=options.size)
+        large = AgentSession("large", messages=options.messages, size=options.size)
         tasks.append(asyncio.create_task(_kept(port, large, times.large, over)))
     tasks += [
-        asyncio.create_task(_kept(port, Session("kept", messages=10, size=25_000), times.kept, over)),
-        asyncio.create_task(_kept(port, Session("middle", messages=100, size=300_000), times.middle, over)),
-        asyncio.create_task(_new(port, Session("new", messages=10, size=25_000), times.new, over)),
+        asyncio.create_task(_kept(port, AgentSession("kept", messages=10, size=25_000), times.kept, over)),
+        asyncio.create_task(_kept(port, AgentSession("middle", messages=100, size=300_000), times.middle, over)),
+        asyncio.create_task(_new(port, AgentSession("new", messages=10, size=25_000), times.new, over)),
     ]
     await asyncio.sleep(options.seconds)
     over.set()
@@ -84,18 +84,18 @@ async def _measured(port: int, options: argparse.Namespace) -> Times:
     return times
 
 
-async def _kept(port: int, session: Session, times: list[float], over: asyncio.Event) -> None:
+async def _kept(port: int, session: AgentSession, times: list[float], over: asyncio.Event) -> None:
     """Calls of one session, one after the other, on one connection."""
-    connection = await Connection.open(port, session.path)
+    connection = await LoadConnection.open(port, session.path)
     await _until(over, times, lambda: connection.call(session.grow()))
     connection.close()
 
 
-async def _new(port: int, session: Session, times: list[float], over: asyncio.Event) -> None:
+async def _new(port: int, session: AgentSession, times: list[float], over: asyncio.Event) -> None:
     """Calls of one session, each on a connection of its own."""
 
     async def call() -> None:
-        connection = await Connection.open(port, session.path)
+        connection = await LoadConnection.open(port, session.path)
         await connection.call(session.grow())
         connection.close()
 
@@ -110,7 +110,7 @@ async def _until(over: asyncio.Event, times: list[float], call: Callable[[], Awa
         await asyncio.sleep(PAUSE)
 
 
-def _told(times: Times, options: argparse.Namespace) -> int:
+def _told(times: CallTimes, options: argparse.Namespace) -> int:
     print(f"{options.streams} streams, {options.policy}, {options.seconds:g} s; seconds a call:")
     for name, taken in times._asdict().items():
         if taken:

@@ -32,7 +32,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.optimum.pages import Free, Repack, early
+from benchmarks.optimum.pages import Free, PlannedRepack, early
 from benchmarks.optimum.problem import Problem, cost
 from pager.pricing.prices import ASKING
 
@@ -193,9 +193,9 @@ class Stretch:
         """The least that the pages cost which come free after a call at which all others have gone."""
         return float(self.least[self.next_page[call - self.begin], -1])
 
-    def repacks_after(self, call: int) -> list[Repack]:
+    def repacks_after(self, call: int) -> list[PlannedRepack]:
         """The repacks by which that is reached; each really reaches the pages that the bound takes it to reach."""
-        found: list[Repack] = []
+        found: list[PlannedRepack] = []
         todo = [(int(self.next_page[call - self.begin]) if call >= self.begin else 0, self.end - self.begin)]
         while todo:
             page, to = todo.pop()
@@ -206,7 +206,7 @@ class Stretch:
                 todo.append((page + 1, to))
             else:
                 reached = self.pages[page : self.next_page[at]]
-                found.append(Repack(self.begin + at, int(self._ground.before[reached].min())))
+                found.append(PlannedRepack(self.begin + at, int(self._ground.before[reached].min())))
                 todo += [(page, at), (int(self.next_page[at]), to)]
         return sorted(found)
 
@@ -266,13 +266,13 @@ class Bound:
         """The bound."""
         return min(self.untouched, float(self.firsts.min(initial=np.inf)))
 
-    def repacks(self, first: int) -> list[Repack]:
+    def repacks(self, first: int) -> list[PlannedRepack]:
         """The repacks of the cheapest way that begins at a call, with all that cost nothing."""
-        found = [Repack(first, -1)]
+        found = [PlannedRepack(first, -1)]
         for stretch in self._stretches:
             if stretch.end > first:
                 found += stretch.repacks_after(first)
             if first < stretch.end < self.problem.end:
                 now = self.problem.calls[stretch.end - 1]
-                found.append(Repack(stretch.end, -1 if now.cold else now.kept))
+                found.append(PlannedRepack(stretch.end, -1 if now.cold else now.kept))
         return sorted(set(found))

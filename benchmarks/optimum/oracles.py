@@ -8,7 +8,7 @@ from benchmarks.optimum.foresight import Belady, Greedy
 from instrumentation.accounting.billing import Charged
 from instrumentation.replay.compare import Contender
 from instrumentation.replay.knowing import KNOWING, play_with_future
-from instrumentation.replay.player import Outcome
+from instrumentation.replay.player import PolicyOutcome
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import Future
 from pager.pricing.rates import Models
@@ -33,7 +33,7 @@ def _belady(future: Future, brought: Mapping[str, Sequence[str]]) -> Belady:
     return Belady(future, brought=brought)
 
 
-def _optimum(prepared: Prepared, models: Models) -> Sequence[Outcome]:
+def _optimum(prepared: Prepared, models: Models) -> Sequence[PolicyOutcome]:
     """The cost of the session under the best schedule found, its lower bound, and the ideal.
 
     They are computed as if the provider found any prefix again, which never costs more than finding those at marks,
@@ -43,7 +43,7 @@ def _optimum(prepared: Prepared, models: Models) -> Sequence[Outcome]:
     by_prefix = prepared.finding_any_prefix()
     found, before = of_recording(by_prefix, models), unpaged(prepared, models)
     named = ((OPTIMUM, found.reached), (BOUND, found.bound), (IDEAL, found.ideal))
-    return [Outcome(name, Charged(max(0.0, before - (found.untouched - cost)))) for name, cost in named]
+    return [PolicyOutcome(name, Charged(max(0.0, before - (found.untouched - cost)))) for name, cost in named]
 
 
 ORACLES = (

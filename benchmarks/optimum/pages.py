@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.optimum.problem import Page, Problem
+from benchmarks.optimum.problem import Problem, ProblemPage
 
 
 class Market(Protocol):
@@ -52,7 +52,7 @@ class Free:
         return self.asked[call]
 
 
-class Repack(NamedTuple):
+class PlannedRepack(NamedTuple):
     """A call at which the prompt may change behind so many tokens of the line."""
 
     call: int
@@ -62,7 +62,7 @@ class Repack(NamedTuple):
 class Repacks:
     """A market with a fixed list of repacks: pages may go only then, and what stays behind a cut is written again."""
 
-    def __init__(self, problem: Problem, repacks: Sequence[Repack], asked: Sequence[float]) -> None:
+    def __init__(self, problem: Problem, repacks: Sequence[PlannedRepack], asked: Sequence[float]) -> None:
         self._problem = problem
         self._asked = asked
         self._calls = np.array([repack.call for repack in repacks], int)
@@ -87,14 +87,14 @@ class Repacks:
         return self._asked[call]
 
 
-class Plan(NamedTuple):
+class PagePlan(NamedTuple):
     """What a page costs above its stub while it may go, and the calls at which it, and then its copies, go."""
 
     cost: float
     goes: tuple[int, ...] = ()
 
 
-def held(problem: Problem, page: Page, standing: NDArray[np.float64], goes: int) -> float:
+def held(problem: Problem, page: ProblemPage, standing: NDArray[np.float64], goes: int) -> float:
     """What a page costs from the call on from which it may go, if it goes at ``goes``."""
     goes = min(goes, page.until)
     tokens = float(standing[goes] - standing[page.free])
@@ -103,16 +103,16 @@ def held(problem: Problem, page: Page, standing: NDArray[np.float64], goes: int)
     return page.gain * tokens
 
 
-def best(problem: Problem, page: Page, needs: Sequence[int], market: Market) -> Plan:
+def best(problem: Problem, page: ProblemPage, needs: Sequence[int], market: Market) -> PagePlan:
     """The cheapest plan for a page that is needed at these calls."""
     standing = market.standing(page.before)
-    kept = Plan(held(problem, page, standing, page.until))
+    kept = PagePlan(held(problem, page, standing, page.until))
     last = market.chance(page.before, max(page.free, needs[-1] + 1) if needs else page.free)
-    late = Plan(held(problem, page, standing, last), (last,)) if last < page.until else kept
+    late = PagePlan(held(problem, page, standing, last), (last,)) if last < page.until else kept
     return min(kept, late, _Missed(problem, page, needs, needs, market).plan()) if needs else min(kept, late)
 
 
-def early(problem: Problem, one: int, market: Market) -> Plan:
+def early(problem: Problem, one: int, market: Market) -> PagePlan:
     """The cheapest plan by which a page is missed at least once; its cost is infinite if there is none."""
     musts = problem.musts[one]
     asked = [call for call in problem.asked[one] if musts and call <= musts[-1]]
@@ -127,7 +127,7 @@ class _Missed:
     """
 
     def __init__(
-        self, problem: Problem, page: Page, asked: Sequence[int], musts: Sequence[int], market: Market
+        self, problem: Problem, page: ProblemPage, asked: Sequence[int], musts: Sequence[int], market: Market
     ) -> None:
         self._problem = problem
         self._page = page
@@ -135,9 +135,9 @@ class _Missed:
         self._musts = musts
         self._market = market
 
-    def plan(self) -> Plan:
+    def plan(self) -> PagePlan:
         """The cheapest; its cost is infinite if there is none."""
-        page, found = self._page, Plan(inf)
+        page, found = self._page, PagePlan(inf)
         if not self._asked:
             return found
         after = self._after_faults()
@@ -146,7 +146,7 @@ class _Missed:
             goes = self._market.chance(page.before, max(page.free, self._last_must(call) + 1))
             if goes <= call:
                 cost = held(self._problem, page, standing, goes) + after[call].cost
-                found = min(found, Plan(cost, (goes, *after[call].goes)))
+                found = min(found, PagePlan(cost, (goes, *after[call].goes)))
         return found
 
     def _last_must(self, call: int) -> int:
@@ -154,16 +154,16 @@ class _Missed:
         at = bisect_left(self._musts, call)
         return self._musts[at - 1] if at else 0
 
-    def _after_faults(self) -> dict[int, Plan]:
+    def _after_faults(self) -> dict[int, PagePlan]:
         """The cheapest plan from each call on, given that the page is asked for at it; nothing after the last."""
-        plans = {self._problem.end: Plan(0.0)}
+        plans = {self._problem.end: PagePlan(0.0)}
         for call in reversed(self._asked):
             paid = self._market.asking(call) + self._problem.prices.write * self._page.tokens
             plan = min(self._copy_plans(call, plans))
-            plans[call] = Plan(paid + plan.cost, plan.goes)
+            plans[call] = PagePlan(paid + plan.cost, plan.goes)
         return plans
 
-    def _copy_plans(self, call: int, plans: Mapping[int, Plan]) -> Iterator[Plan]:
+    def _copy_plans(self, call: int, plans: Mapping[int, PagePlan]) -> Iterator[PagePlan]:
         """What may become of the copy that a fault brings: when it goes, if it does, and when the next fault is."""
         page, place, until = self._page, self._problem.calls[call - 1].tokens, self._problem.copies_until[call]
         standing = self._market.standing(place)
@@ -175,6 +175,6 @@ class _Missed:
             if goes <= min(again, until - 1):
                 stays = page.tokens * float(standing[goes] - standing[call + 1])
                 stub = page.stub * float(standing[until] - standing[goes])
-                yield Plan(stays + stub + plan.cost, (goes, *plan.goes))
+                yield PagePlan(stays + stub + plan.cost, (goes, *plan.goes))
             if until <= again:
-                yield Plan(page.tokens * float(standing[until] - standing[call + 1]) + plan.cost, plan.goes)
+                yield PagePlan(page.tokens * float(standing[until] - standing[call + 1]) + plan.cost, plan.goes)

@@ -18,7 +18,7 @@ from pager.paging.policy import PageView, Policy, View
 WINDOW = 10**9
 
 
-class _Standing(NamedTuple):
+class _PromptPart(NamedTuple):
     """Something of a page that stands in the prompt: itself or a copy, whole or as a stub."""
 
     place: float
@@ -53,18 +53,18 @@ def schedule_of(problem: Problem, policy: Policy) -> Schedule:
     return schedule
 
 
-def _standing(problem: Problem, number: int, state: State) -> list[_Standing]:
+def _standing(problem: Problem, number: int, state: State) -> list[_PromptPart]:
     """All that stands in the prompt of pages, in its order."""
     own = [
-        _Standing(page.before, one, one not in state.gone, copied=False)
+        _PromptPart(page.before, one, one not in state.gone, copied=False)
         for one, page in enumerate(problem.pages)
         if page.first <= number < page.until
     ]
-    copies = [_Standing(copy.anchor - 0.5, copy.page, copy.resident, copied=True) for copy in state.copies]
+    copies = [_PromptPart(copy.anchor - 0.5, copy.page, copy.resident, copied=True) for copy in state.copies]
     return sorted(own + copies)
 
 
-def _names(problem: Problem, standing: Sequence[_Standing]) -> list[str]:
+def _names(problem: Problem, standing: Sequence[_PromptPart]) -> list[str]:
     """The name of each in the branch: its content, with a number where that stands there again."""
     seen: Counter[str] = Counter()
     names = []
@@ -75,7 +75,7 @@ def _names(problem: Problem, standing: Sequence[_Standing]) -> list[str]:
     return names
 
 
-def _view(problem: Problem, number: int, state: State, standing: Sequence[_Standing]) -> View:
+def _view(problem: Problem, number: int, state: State, standing: Sequence[_PromptPart]) -> View:
     """The branch as a policy sees it."""
     call = problem.calls[number - 1]
     free = set(may_go(problem, number, state))
@@ -94,7 +94,7 @@ def _view(problem: Problem, number: int, state: State, standing: Sequence[_Stand
     return View(number, problem.prices, not call.cold, WINDOW, 0, total, pages, tool_added=state.tool)
 
 
-def _grows(problem: Problem, one: _Standing) -> int:
+def _grows(problem: Problem, one: _PromptPart) -> int:
     """The tokens by which it makes the prompt longer than the client's."""
     page = problem.pages[one.page]
     if one.copied:

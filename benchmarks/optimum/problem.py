@@ -31,7 +31,7 @@ Schedule = Mapping[int, Collection[int]]
 """The pages that go at each call, by their place in ``Problem.pages``: the page itself, or else the copy of it."""
 
 
-class Call(NamedTuple):
+class ProblemCall(NamedTuple):
     """One call as the client sent it: its prompt, how much of it repeats the call before, and its answer's tokens."""
 
     tokens: int
@@ -40,7 +40,7 @@ class Call(NamedTuple):
     output: int = 0
 
 
-class Page(NamedTuple):
+class ProblemPage(NamedTuple):
     """One page: it is in the prompt from call ``first`` until before call ``until``, and may go from ``free`` on.
 
     A page that never may go, or whose stub would be no smaller, is free only at ``until``.
@@ -60,7 +60,7 @@ class Page(NamedTuple):
         return self.tokens - self.stub
 
 
-class Need(NamedTuple):
+class ProblemNeed(NamedTuple):
     """A call whose answer repeats what only these contents show; if none of them is there, ``asked`` is asked for."""
 
     call: int
@@ -94,7 +94,7 @@ class State(NamedTuple):
     gained: int = 0
 
 
-class Charged(NamedTuple):
+class ChargedCall(NamedTuple):
     """What a call cost, the tokens of its prompt, those of them that were read, and the pages that were asked for."""
 
     cost: float
@@ -113,9 +113,9 @@ class Problem:
     copy stays after the first that has it.
     """
 
-    calls: Sequence[Call]
-    pages: Sequence[Page]
-    needs: Sequence[Need] = ()
+    calls: Sequence[ProblemCall]
+    pages: Sequence[ProblemPage]
+    needs: Sequence[ProblemNeed] = ()
     prices: Prices = field(default_factory=Prices)
     tool: int = TOOL
     stays: int = COPY_STAYS
@@ -211,7 +211,7 @@ class Problem:
         return until
 
 
-def step(problem: Problem, number: int, state: State, evict: Collection[int] = ()) -> Charged:
+def step(problem: Problem, number: int, state: State, evict: Collection[int] = ()) -> ChargedCall:
     """What a call costs when these pages go at it; raises ValueError if one of them can't."""
     call, prices = problem.calls[number - 1], problem.prices
     state = without_what_left(problem, number, state)
@@ -229,10 +229,10 @@ def step(problem: Problem, number: int, state: State, evict: Collection[int] = (
         until = problem.copies_until[number]
         made = [Copy(page, call.tokens, number + 1 + problem.stays, until) for page in faults]
         after = after._replace(copies=(*after.copies, *made))
-    return Charged(cost, prompt, cached, faults, after)
+    return ChargedCall(cost, prompt, cached, faults, after)
 
 
-def play(problem: Problem, schedule: Schedule) -> Iterator[Charged]:
+def play(problem: Problem, schedule: Schedule) -> Iterator[ChargedCall]:
     """The calls of a branch under a schedule."""
     state = State()
     for number in range(1, problem.end):
@@ -269,14 +269,14 @@ def without_what_left(problem: Problem, number: int, state: State) -> State:
     return state
 
 
-class _Cut(NamedTuple):
+class _ProblemCut(NamedTuple):
     """From where on the prompt changes: at a page of the line, or at a copy, before others at the same place."""
 
     place: int
     page: bool
 
 
-def _evicted(problem: Problem, number: int, state: State, evict: Collection[int]) -> tuple[_Cut, State]:
+def _evicted(problem: Problem, number: int, state: State, evict: Collection[int]) -> tuple[_ProblemCut, State]:
     """Where the prompt changes when these pages go, and the state thereafter."""
     chosen = set(evict)
     allowed = may_go(problem, number, state, chosen)
@@ -285,17 +285,17 @@ def _evicted(problem: Problem, number: int, state: State, evict: Collection[int]
     own = chosen - state.gone
     again = chosen & state.gone
     copies = tuple(copy._replace(resident=False) if copy.page in again else copy for copy in state.copies)
-    cuts = [_Cut(problem.pages[one].before, page=True) for one in own]
-    cuts += [_Cut(copy.anchor, page=False) for copy in state.copies if copy.page in again and copy.resident]
+    cuts = [_ProblemCut(problem.pages[one].before, page=True) for one in own]
+    cuts += [_ProblemCut(copy.anchor, page=False) for copy in state.copies if copy.page in again and copy.resident]
     gained = state.gained + sum(problem.pages[one].gain for one in own)
     return min(cuts), State(state.gone | own, copies, tool=True, gained=gained)
 
 
-def _cached(problem: Problem, call: Call, state: State, cut: _Cut | None) -> int:
+def _cached(problem: Problem, call: ProblemCall, state: State, cut: _ProblemCut | None) -> int:
     """The tokens that the provider still holds of a prompt: what it repeats of the one before, up to the cut."""
     if call.cold:
         return 0
-    last = _Cut(call.kept, page=True)
+    last = _ProblemCut(call.kept, page=True)
     first = min(cut, last) if cut else last
     held = first.place + (problem.tool if state.tool else 0)
     if cut is None:  # what went before stands in what was sent before
@@ -303,7 +303,7 @@ def _cached(problem: Problem, call: Call, state: State, cut: _Cut | None) -> int
     else:
         places, gains = problem.places, problem.gains
         held -= sum([gains[one] for one in state.gone if places[one] < first.place])
-    return held + sum(_copied(problem, copy) for copy in state.copies if _Cut(copy.anchor, page=False) < first)
+    return held + sum(_copied(problem, copy) for copy in state.copies if _ProblemCut(copy.anchor, page=False) < first)
 
 
 def _copied(problem: Problem, copy: Copy) -> int:
@@ -320,6 +320,6 @@ def _missing(problem: Problem, number: int, state: State) -> tuple[int, ...]:
     return tuple(sorted({want.page for want in wants if gone.issuperset(want.group)}))
 
 
-def plain_needs(needs: Mapping[str, Iterable[int]]) -> list[Need]:
+def plain_needs(needs: Mapping[str, Iterable[int]]) -> list[ProblemNeed]:
     """Needs that only one content can satisfy, by content."""
-    return sorted(Need(call, name, frozenset([name])) for name, calls in needs.items() for call in set(calls))
+    return sorted(ProblemNeed(call, name, frozenset([name])) for name, calls in needs.items() for call in set(calls))

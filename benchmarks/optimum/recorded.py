@@ -9,15 +9,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from benchmarks.optimum.problem import (
-    Call,
-    Need,
-    Page,
     Problem,
+    ProblemCall,
+    ProblemNeed,
+    ProblemPage,
 )
 from benchmarks.optimum.views import (
     Moment,
+    PageSize,
     Recorder,
-    Size,
     problem_from,
 )
 from instrumentation.accounting.billing import (
@@ -30,9 +30,9 @@ from instrumentation.accounting.item_sizes import item_tokens
 from instrumentation.replay.knowing import content_of
 from instrumentation.replay.needs import Need as Seen
 from instrumentation.replay.paged_prompts import head_as_sent
-from instrumentation.replay.player import Player, Turn
-from instrumentation.replay.prepared import Call as Sent
+from instrumentation.replay.player import PlayedCall, Player
 from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared import PreparedCall as Sent
 from pager.log.events import Evicted
 from pager.paging.page_table import common_length
 from pager.paging.policy import Decision, View
@@ -72,14 +72,14 @@ class _Untouched(Player):
         self.sent.append(call)
         super()._play(call, needs)
 
-    def _fitting(self, turn: Turn) -> Prompt:
+    def _fitting(self, turn: PlayedCall) -> Prompt:
         if turn.short:
             self.short.add(turn.call.step.branch)
             head, size = head_as_sent(turn.dialect, turn.call, turn.table)
             self.sent[-1] = turn.call._replace(prompt=_behind(head, tokens_in(size) + SIGN, turn.call.prompt))
         return super()._fitting(turn)
 
-    def _unknown(self, turn: Turn, brought: Collection[str]) -> list[str]:  # noqa: ARG002
+    def _unknown(self, turn: PlayedCall, brought: Collection[str]) -> list[str]:  # noqa: ARG002
         return []
 
 
@@ -135,7 +135,7 @@ def _with_the_tool(problem: Problem) -> Problem:
     The tool comes with the first page that goes. So there is a page more than there was, which may go at once, when
     everything is written anyway, and costs something as long as it does not.
     """
-    sign = Page("", SIGN, 0, before=0, first=1, free=1, until=problem.end)
+    sign = ProblemPage("", SIGN, 0, before=0, first=1, free=1, until=problem.end)
     return replace(problem, pages=[sign, *problem.pages], tool=0)
 
 
@@ -148,33 +148,33 @@ def _stubs(prepared: Prepared, models: Models) -> dict[str, Evicted]:
     return {content_of(gone.page): gone for gone in every}
 
 
-def _size(prepared: Prepared, gone: Evicted) -> Size:
+def _size(prepared: Prepared, gone: Evicted) -> PageSize:
     """What is charged for a page and for its stub, by the bytes of the item with the one and the other."""
     raw = prepared.blobs.get(bytes.fromhex(gone.message), b"")
     stub = tokens_in(len(gone.stub.encode()))
     without = stubbed(raw, prepared.dialect.sites(raw), {gone.key: gone.stub}) if raw else b""
     with_page, with_stub = (item_tokens(item, prepared.dialect.name) for item in (raw, without))
-    return Size(with_page - with_stub + stub, stub)
+    return PageSize(with_page - with_stub + stub, stub)
 
 
-def unsaid(number: int, needs: Sequence[Seen], stubs: Mapping[str, Evicted]) -> list[Need]:
+def unsaid(number: int, needs: Sequence[Seen], stubs: Mapping[str, Evicted]) -> list[ProblemNeed]:
     """What the answer needs that the stubs do not say."""
     found = []
     for need in needs:
         told = "\n".join(stubs[content].stub for content in need.shown if content in stubs)
         if any(sign not in told for sign in need.signs):
-            found.append(Need(number, need.asked, need.shown))
+            found.append(ProblemNeed(number, need.asked, need.shown))
     return found
 
 
-def _charged(call: Sent, recent: Sequence[Sent], ttl: float) -> Call:
+def _charged(call: Sent, recent: Sequence[Sent], ttl: float) -> ProblemCall:
     """A call as a provider sees it after those before, of which it remembers as many as a bill does."""
     output = call.step.output
     if not recent:
-        return Call(call.prompt.tokens, 0, cold=True, output=output)
+        return ProblemCall(call.prompt.tokens, 0, cold=True, output=output)
     same = max(common_length(before.prompt.keys, call.prompt.keys) for before in recent)
     kept = call.prompt.ends[same - 1] if same else 0
-    return Call(call.prompt.tokens, kept, cold=call.step.at - recent[-1].step.at > ttl, output=output)
+    return ProblemCall(call.prompt.tokens, kept, cold=call.step.at - recent[-1].step.at > ttl, output=output)
 
 
 def _lines(prepared: Prepared) -> dict[int, int]:

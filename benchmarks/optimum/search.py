@@ -10,10 +10,10 @@ import numpy as np
 
 from benchmarks.optimum.bound import Bound, Ground, Patience
 from benchmarks.optimum.foresight import Greedy
-from benchmarks.optimum.pages import Repack, Repacks, best
+from benchmarks.optimum.pages import PlannedRepack, Repacks, best
 from benchmarks.optimum.play import future_of, schedule_of
 from benchmarks.optimum.problem import (
-    Charged,
+    ChargedCall,
     Problem,
     Schedule,
     State,
@@ -34,26 +34,26 @@ LARGE = 30_000
 """Calls times pages from which on less is tried, so that a branch takes seconds and not minutes."""
 
 
-class Facts(NamedTuple):
+class ScheduleFacts(NamedTuple):
     """What pages depend on each other by: what asking for one more costs at each call, and when each is relied upon."""
 
     asked: Sequence[float]
     needs: Sequence[Sequence[int]]
 
 
-class Found(NamedTuple):
+class FoundSchedule(NamedTuple):
     """A schedule, what it costs, and the facts under it."""
 
     cost: float
-    repacks: tuple[Repack, ...]
+    repacks: tuple[PlannedRepack, ...]
     schedule: Schedule
-    facts: Facts
+    facts: ScheduleFacts
 
 
-def search(problem: Problem, bound: Bound, tries: int) -> Found:
+def search(problem: Problem, bound: Bound, tries: int) -> FoundSchedule:
     """The best schedule found: of those near the bound and the greedy ones, improved as long as ``tries`` last."""
-    facts = Facts(Ground(problem).asked, problem.asked)
-    found = Found(cost(problem, {}), (), {}, facts)
+    facts = ScheduleFacts(Ground(problem).asked, problem.asked)
+    found = FoundSchedule(cost(problem, {}), (), {}, facts)
     if not problem.pages or bound.cost >= found.cost:
         return found
     share = min(1.0, LARGE / (len(problem.calls) * len(problem.pages)))
@@ -63,7 +63,7 @@ def search(problem: Problem, bound: Bound, tries: int) -> Found:
     return _climbed(problem, found, bound.cost, math.ceil(tries * share))
 
 
-def _greedy(problem: Problem, margins: Sequence[float]) -> Iterator[Found]:
+def _greedy(problem: Problem, margins: Sequence[float]) -> Iterator[FoundSchedule]:
     """What is best for each page with the repacks of greedy plans, and those plans themselves."""
     future = future_of(problem)
     for margin in margins:
@@ -75,7 +75,7 @@ def _greedy(problem: Problem, margins: Sequence[float]) -> Iterator[Found]:
             yield _planned(problem, repacks, found.facts)
 
 
-def _near_bounds(problem: Problem, facts: Facts, bound: Bound) -> Iterator[Found]:
+def _near_bounds(problem: Problem, facts: ScheduleFacts, bound: Bound) -> Iterator[FoundSchedule]:
     """What is best for each page with the repacks by which bounds are reached."""
     even = problem.evenly_priced()
     for guess in (bound, Bound(even, Patience(even))):
@@ -83,32 +83,32 @@ def _near_bounds(problem: Problem, facts: Facts, bound: Bound) -> Iterator[Found
         for first in starts[guess.firsts[starts] < bound.untouched]:
             yield _planned(problem, guess.repacks(int(first)), facts)
     if problem.prices.write <= problem.prices.read:  # a repack costs nothing
-        yield _planned(problem, [Repack(call, -1) for call in range(1, problem.end)], facts)
+        yield _planned(problem, [PlannedRepack(call, -1) for call in range(1, problem.end)], facts)
 
 
-def _cost(found: Found) -> float:
+def _cost(found: FoundSchedule) -> float:
     return found.cost
 
 
-def _repacks_of(problem: Problem, schedule: Schedule) -> list[Repack]:
+def _repacks_of(problem: Problem, schedule: Schedule) -> list[PlannedRepack]:
     """The repacks of a schedule, with all that cost nothing once it has begun."""
-    found: list[Repack] = []
+    found: list[PlannedRepack] = []
     places = [page.before for page in problem.pages]
     for number, charged in enumerate(play(problem, schedule), 1):
         cold = problem.calls[number - 1].cold
         if schedule.get(number):
             everything = cold or not found
-            found.append(Repack(number, -1 if everything else min(places[one] for one in schedule[number])))
+            found.append(PlannedRepack(number, -1 if everything else min(places[one] for one in schedule[number])))
         elif found and cold:
-            found.append(Repack(number, -1))
+            found.append(PlannedRepack(number, -1))
         for one in charged.faults:  # what goes next of it is the copy
             places[one] = problem.calls[number - 1].tokens
     return found
 
 
-def _climbed(problem: Problem, found: Found, least: float, tries: int) -> Found:
+def _climbed(problem: Problem, found: FoundSchedule, least: float, tries: int) -> FoundSchedule:
     """A schedule improved step by step: first with a repack less, then also with one that reaches more or less."""
-    tried: set[tuple[Repack, ...]] = {found.repacks}
+    tried: set[tuple[PlannedRepack, ...]] = {found.repacks}
     for neighbours in (_with_one_less, _with_one_moved):
         at, same = 0, 0
         while same < len(found.repacks) and len(tried) <= tries and found.cost > least:
@@ -121,20 +121,20 @@ def _climbed(problem: Problem, found: Found, least: float, tries: int) -> Found:
     return found
 
 
-def _with_one_less(problem: Problem, found: Found, at: int) -> list[tuple[Repack, ...]]:
+def _with_one_less(problem: Problem, found: FoundSchedule, at: int) -> list[tuple[PlannedRepack, ...]]:
     """The list of repacks without one, if that has a price."""
     repacks = found.repacks
     return [] if problem.calls[repacks[at].call - 1].cold else [(*repacks[:at], *repacks[at + 1 :])]
 
 
-def _with_one_moved(problem: Problem, found: Found, at: int) -> list[tuple[Repack, ...]]:
+def _with_one_moved(problem: Problem, found: FoundSchedule, at: int) -> list[tuple[PlannedRepack, ...]]:
     """Lists of repacks without one, or with another cut of it; but the first changes all of the prompt."""
     less, repack = _with_one_less(problem, found, at), found.repacks[at]
     places = _places_near(problem, found, repack) if less and at else []
-    return less + [tuple(sorted([*less[0], Repack(repack.call, place)])) for place in places]
+    return less + [tuple(sorted([*less[0], PlannedRepack(repack.call, place)])) for place in places]
 
 
-def _places_near(problem: Problem, found: Found, repack: Repack) -> list[int]:
+def _places_near(problem: Problem, found: FoundSchedule, repack: PlannedRepack) -> list[int]:
     """The places of the next pages before and after a cut that are there to go."""
     gone = {one for call, pages in found.schedule.items() if call < repack.call for one in pages}
     free = [
@@ -147,13 +147,13 @@ def _places_near(problem: Problem, found: Found, repack: Repack) -> list[int]:
     return lower[-2:] + higher[:1]
 
 
-def _planned(problem: Problem, repacks: Sequence[Repack], facts: Facts) -> Found:
+def _planned(problem: Problem, repacks: Sequence[PlannedRepack], facts: ScheduleFacts) -> FoundSchedule:
     """The best for each page with these repacks, planned twice: what is best for one depends on what else is gone."""
     first = _played(problem, repacks, _wanted(problem, repacks, facts))
     return min(first, _played(problem, repacks, _wanted(problem, repacks, first.facts)), key=_cost)
 
 
-def _wanted(problem: Problem, repacks: Sequence[Repack], facts: Facts) -> dict[int, list[int]]:
+def _wanted(problem: Problem, repacks: Sequence[PlannedRepack], facts: ScheduleFacts) -> dict[int, list[int]]:
     """The pages that should go at each call."""
     market = Repacks(problem, repacks, facts.asked)
     wanted: dict[int, list[int]] = defaultdict(list)
@@ -163,7 +163,7 @@ def _wanted(problem: Problem, repacks: Sequence[Repack], facts: Facts) -> dict[i
     return wanted
 
 
-def _played(problem: Problem, repacks: Sequence[Repack], wanted: Schedule) -> Found:
+def _played(problem: Problem, repacks: Sequence[PlannedRepack], wanted: Schedule) -> FoundSchedule:
     """A schedule without what can't be, as a copy that never came since another page did for it."""
     prices, state, total = problem.prices, State(), 0.0
     schedule, asked = {}, [0.0]
@@ -177,10 +177,10 @@ def _played(problem: Problem, repacks: Sequence[Repack], wanted: Schedule) -> Fo
         asked.append((prices.read * charged.prompt + prices.output * ASKING) / max(1, len(charged.faults)))
         for one in _relied_upon(problem, number, charged):
             needs[one].append(number)
-    return Found(total, tuple(repacks), schedule, Facts(asked, needs))
+    return FoundSchedule(total, tuple(repacks), schedule, ScheduleFacts(asked, needs))
 
 
-def _relied_upon(problem: Problem, number: int, charged: Charged) -> set[int]:
+def _relied_upon(problem: Problem, number: int, charged: ChargedCall) -> set[int]:
     """The pages without which an answer would have had to ask, and those that it did ask for."""
     state = charged.state
     gone = state.gone.difference(copy.page for copy in state.copies if copy.resident)

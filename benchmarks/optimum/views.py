@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from benchmarks.optimum.problem import (
-    Call,
-    Need,
-    Page,
     Problem,
+    ProblemCall,
+    ProblemNeed,
+    ProblemPage,
     plain_needs,
 )
 from instrumentation.replay.knowing import content_of
@@ -37,15 +37,16 @@ class Moment(NamedTuple):
     """A call as a policy saw it when nothing had gone, and as it was charged; its needs have the call's number."""
 
     view: View
-    call: Call
-    needs: Sequence[Need] = ()
+    call: ProblemCall
+    needs: Sequence[ProblemNeed] = ()
 
 
 def problem_of(views: Sequence[View], future: Future, outputs: Sequence[int] = ()) -> Problem:
     """The problem of a branch: what a ``Recorder`` saw of its calls, one view each, and what was to come."""
     outputs = [*outputs, *[0] * len(views)]
     calls = [
-        Call(view.tokens, 0, cold, output) for view, cold, output in zip(views, future.cold, outputs, strict=False)
+        ProblemCall(view.tokens, 0, cold, output)
+        for view, cold, output in zip(views, future.cold, outputs, strict=False)
     ]
     for at in range(1, len(views)):
         calls[at] = calls[at]._replace(kept=_kept(views[at - 1], views[at]))
@@ -53,14 +54,14 @@ def problem_of(views: Sequence[View], future: Future, outputs: Sequence[int] = (
     return replace(problem_from(moments), needs=plain_needs(future.needs))
 
 
-class Size(NamedTuple):
+class PageSize(NamedTuple):
     """The tokens that are charged for a page, and for its stub."""
 
     tokens: int
     stub: int
 
 
-def problem_from(moments: Sequence[Moment], sizes: Mapping[str, Size] | None = None) -> Problem:
+def problem_from(moments: Sequence[Moment], sizes: Mapping[str, PageSize] | None = None) -> Problem:
     """The problem of calls in a row; a page is charged as told by its content, or else as its view says."""
     calls = [moment.call for moment in moments]
     needs = [need for moment in moments for need in moment.needs]
@@ -86,16 +87,16 @@ def _same(old: View, new: View) -> int:
     return same
 
 
-def _pages(moments: Sequence[Moment], sizes: Mapping[str, Size]) -> list[Page]:
+def _pages(moments: Sequence[Moment], sizes: Mapping[str, PageSize]) -> list[ProblemPage]:
     """Every page that there ever was, in the order in which they came."""
-    made: list[Page] = []
-    here: list[_Seen] = []
+    made: list[ProblemPage] = []
+    here: list[_SeenPage] = []
     before = View(0, Prices(), warm=False, window=0, reserve=0, tokens=0)
     for number, (view, call, _) in enumerate(moments, 1):
         kept = [one for one in here[: _same(before, view)] if one.before < call.kept]
         made += [one.page(number, sizes) for one in here[len(kept) :]]
         new = view.pages[len(kept) :]
-        here = kept + [_Seen(page, number, max(page.before, call.kept)) for page in new]
+        here = kept + [_SeenPage(page, number, max(page.before, call.kept)) for page in new]
         for one, page in zip(here, view.pages, strict=True):
             one.free = one.free or (number if page.evictable else 0)
         before = view
@@ -104,7 +105,7 @@ def _pages(moments: Sequence[Moment], sizes: Mapping[str, Size]) -> list[Page]:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SeenPage:
     """A page that stands in the prompt since call ``first``."""
 
     view: PageView
@@ -112,9 +113,9 @@ class _Seen:
     before: int
     free: int = 0
 
-    def page(self, until: int, sizes: Mapping[str, Size]) -> Page:
+    def page(self, until: int, sizes: Mapping[str, PageSize]) -> ProblemPage:
         """The page when it has left."""
         content, seen = content_of(self.view.handle), self.view
-        size = sizes.get(content) or Size(seen.tokens, seen.stub_tokens)
+        size = sizes.get(content) or PageSize(seen.tokens, seen.stub_tokens)
         free = self.free if size.tokens > size.stub else 0
-        return Page(content, *size, self.before, self.first, free or until, until)
+        return ProblemPage(content, *size, self.before, self.first, free or until, until)

@@ -22,10 +22,10 @@ from benchmarks.overhead.paging import SERVERS as PAGING_SERVERS
 from benchmarks.overhead.paging import paging
 from benchmarks.overhead.speed import calls, lag, throughput
 from benchmarks.shared import litellm_proxy, tables
-from benchmarks.shared.rounds import Bench, Row, standing
+from benchmarks.shared.rounds import Bench, Measurement, standing
 
 _T = TypeVar("_T")
-_MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
+_MEASURES: dict[str, Callable[[Bench], list[Measurement]]] = {
     "calls": calls,
     "rate": throughput,
     "lag": lag,
@@ -35,11 +35,11 @@ _MEASURES: dict[str, Callable[[Bench], list[Row]]] = {
 _NAMES = ["append", *_MEASURES, "paging", "growth"]
 
 
-class Figures(NamedTuple):
+class OverheadFigures(NamedTuple):
     """What was measured: on all servers, under two policies, and at several lengths of the history."""
 
-    rows: list[Row]
-    paged: list[Row]
+    rows: list[Measurement]
+    paged: list[Measurement]
     grown: list[Growth]
 
 
@@ -81,13 +81,13 @@ def _names(text: str) -> list[str]:
     return chosen
 
 
-def _measure(bench: Bench, chosen: list[str]) -> Figures:
-    rows: list[Row] = []
+def _measure(bench: Bench, chosen: list[str]) -> OverheadFigures:
+    rows: list[Measurement] = []
     for name, measure in _MEASURES.items():
         rows += _measured(name, measure, bench, chosen)
     paged = _measured("paging", paging, bench, chosen)
     grown = _measured("growth", growth, bench, chosen)
-    return Figures(rows + (verdict(grown) if grown else []), paged, grown)
+    return OverheadFigures(rows + (verdict(grown) if grown else []), paged, grown)
 
 
 def _measured(name: str, measure: Callable[[Bench], list[_T]], bench: Bench, chosen: list[str]) -> list[_T]:
@@ -97,7 +97,7 @@ def _measured(name: str, measure: Callable[[Bench], list[_T]], bench: Bench, cho
     return measure(bench)
 
 
-def _print(found: Figures, options: argparse.Namespace) -> None:
+def _print(found: OverheadFigures, options: argparse.Namespace) -> None:
     # Where the output is no terminal nothing may be cut off to fit one.
     console = Console(width=None if sys.stdout.isatty() else 160)
     grids = (
@@ -115,7 +115,7 @@ def _print(found: Figures, options: argparse.Namespace) -> None:
         options.json.write_bytes(_as_json(found))
 
 
-def _as_json(found: Figures) -> bytes:
+def _as_json(found: OverheadFigures) -> bytes:
     """All figures, unrounded."""
     rows = {"rows": found.rows, "paging": found.paged}
     figures = {key: [{**asdict(row), "ok": row.ok} for row in value] for key, value in rows.items()}

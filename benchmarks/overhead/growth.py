@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import uvloop
 
-from benchmarks.shared.agent_session import Session
+from benchmarks.shared.agent_session import AgentSession
 from benchmarks.shared.load_client import play
 from benchmarks.shared.processes import Target
-from benchmarks.shared.rounds import Bench, Row, settle
+from benchmarks.shared.rounds import Bench, Measurement, settle
 from benchmarks.shared.tables import Grid, figure
 from pager.wire import json_spans
 
@@ -48,12 +48,12 @@ def _at(bench: Bench, messages: int) -> Growth:
         size,
         {name: statistics.median(cpu for cpu, _ in rounds) for name, rounds in found.items() if name != "direct"},
         {name: statistics.median(value for _, values in rounds for value in values) for name, rounds in found.items()},
-        statistics.median(_scan(Session("scan", messages=messages, size=size).body()) for _ in range(7)),
+        statistics.median(_scan(AgentSession("scan", messages=messages, size=size).body()) for _ in range(7)),
     )
 
 
 def _known(target: Target, number: int, messages: int, calls: int) -> tuple[float, list[float]]:
-    session = Session(f"growth-{messages}-{number}", messages=messages, size=25_000 + messages * _BYTES_A_MESSAGE)
+    session = AgentSession(f"growth-{messages}-{number}", messages=messages, size=25_000 + messages * _BYTES_A_MESSAGE)
     uvloop.run(play(target.port, session, 2))
     settle(target)
     before = target.cpu()
@@ -69,13 +69,13 @@ def _scan(body: bytes) -> float:
     return (time.process_time() - before) * 1e3
 
 
-def verdict(found: list[Growth]) -> list[Row]:
+def verdict(found: list[Growth]) -> list[Measurement]:
     """What a call costs beyond the bare proxy and the scan must not grow with what is known."""
     short, long = found[0], found[-1]
     # The scan is measured alone and warm; in a server that does other work between two calls it costs up to twice that.
     room = short.rest + long.scan
     what = f"CPU beyond bare and scan, {long.messages:,} known"
-    return [Row(what, "ms", {"ctxpager": long.rest}, long.rest, "ms", at_most=room)]
+    return [Measurement(what, "ms", {"ctxpager": long.rest}, long.rest, "ms", at_most=room)]
 
 
 def table(found: Sequence[Growth]) -> Grid:

@@ -16,10 +16,10 @@ from itertools import chain
 import uvloop
 
 from benchmarks.shared import processes
-from benchmarks.shared.agent_session import WIRES, Session
-from benchmarks.shared.load_client import CallFailed, Connection, Reply
+from benchmarks.shared.agent_session import WIRES, AgentSession
+from benchmarks.shared.load_client import CallFailed, LoadConnection, TimedReply
 from benchmarks.shared.processes import Target, free_port, running
-from benchmarks.shared.rounds import Bench, Row, ratio, settle
+from benchmarks.shared.rounds import Bench, Measurement, ratio, settle
 
 POLICY = "fifo_age"
 SERVERS = ("direct", "keep_all", POLICY)
@@ -51,18 +51,18 @@ _PHASES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PhaseRound:
     """What one server did in one phase of one round: its replies, and its CPU for each, in milliseconds."""
 
-    replies: list[Reply]
+    replies: list[TimedReply]
     cpu: float
 
 
-Rounds = Mapping[tuple[str, str], list[Found]]
+Rounds = Mapping[tuple[str, str], list[PhaseRound]]
 """What was found in all rounds, by the names of the phase and the server."""
 
 
-def paging(bench: Bench) -> list[Row]:
+def paging(bench: Bench) -> list[Measurement]:
     """What a call costs with paging, against the same without."""
     with _standing(bench) as targets:
         found = {wire: _rounds(targets, wire, bench.rounds(4)) for wire in WIRES}
@@ -86,23 +86,23 @@ def _standing(bench: Bench) -> Iterator[list[Target]]:
 
 
 def _rounds(targets: list[Target], wire: str, rounds: int) -> Rounds:
-    found: dict[tuple[str, str], list[Found]] = defaultdict(list)
+    found: dict[tuple[str, str], list[PhaseRound]] = defaultdict(list)
     for number in range(rounds):
         nonce = f"paging-{wire}-{number}"
-        sessions = [Session(nonce, wire=wire, messages=_MESSAGES, size=_SIZE) for _ in targets]
+        sessions = [AgentSession(nonce, wire=wire, messages=_MESSAGES, size=_SIZE) for _ in targets]
         for phase in _PHASES:
             for target, one in zip(targets, _phase(phase, targets, sessions), strict=True):
                 found[phase.name, target.name].append(one)
     return found
 
 
-def _phase(phase: Phase, targets: list[Target], sessions: list[Session]) -> list[Found]:
+def _phase(phase: Phase, targets: list[Target], sessions: list[AgentSession]) -> list[PhaseRound]:
     """Play one phase on each server."""
     uvloop.run(_in_turns(phase, targets, sessions, phase.before))
     before = [_settled_cpu(target) for target in targets]
     replies = uvloop.run(_in_turns(phase, targets, sessions, phase.calls))
     spent = [_settled_cpu(target) - cpu for target, cpu in zip(targets, before, strict=True)]
-    return [Found(said, cpu / phase.calls * 1e3) for said, cpu in zip(replies, spent, strict=True)]
+    return [PhaseRound(said, cpu / phase.calls * 1e3) for said, cpu in zip(replies, spent, strict=True)]
 
 
 def _settled_cpu(target: Target) -> float:
@@ -110,10 +110,12 @@ def _settled_cpu(target: Target) -> float:
     return target.cpu()
 
 
-async def _in_turns(phase: Phase, targets: list[Target], sessions: list[Session], calls: int) -> list[list[Reply]]:
+async def _in_turns(
+    phase: Phase, targets: list[Target], sessions: list[AgentSession], calls: int
+) -> list[list[TimedReply]]:
     """The replies of each server to so many calls, one server after the other, there and back again."""
-    connections = [await Connection.open(target.port, sessions[0].path) for target in targets]
-    replies: list[list[Reply]] = [[] for _ in targets]
+    connections = [await LoadConnection.open(target.port, sessions[0].path) for target in targets]
+    replies: list[list[TimedReply]] = [[] for _ in targets]
     for turn in range(calls):
         for at in range(len(targets)) if turn % 2 else reversed(range(len(targets))):
             sessions[at].mode = phase.mode
@@ -135,10 +137,10 @@ def _upstream(phase: str, server: str, rounds: Rounds) -> float:
     return statistics.median(reply.upstream for one in rounds[phase, server] for reply in one.replies)
 
 
-def _rows(wire: str, rounds: Rounds) -> list[Row]:
+def _rows(wire: str, rounds: Rounds) -> list[Measurement]:
     sent = {name: _upstream("settled", name, rounds) / 1e3 for name in SERVERS}
     return [
-        Row(f"{wire}: prompt as it goes upstream", "KB", sent),
+        Measurement(f"{wire}: prompt as it goes upstream", "KB", sent),
         *(_added(f"{wire}: latency added, {name}", name, rounds) for name in ("settled", "repacking", "SSE")),
         _added(f"{wire}: first event added, SSE", "SSE", rounds, first=True),
         _lag(f"{wire}: lag a chunk added, 1,000 chunks 1 ms apart", rounds),
@@ -147,7 +149,7 @@ def _rows(wire: str, rounds: Rounds) -> list[Row]:
     ]
 
 
-def _added(what: str, phase: str, rounds: Rounds, *, first: bool = False) -> Row:
+def _added(what: str, phase: str, rounds: Rounds, *, first: bool = False) -> Measurement:
     times = {
         name: [(reply.first if first else reply.total) * 1e3 for one in rounds[phase, name] for reply in one.replies]
         for name in SERVERS
@@ -156,14 +158,14 @@ def _added(what: str, phase: str, rounds: Rounds, *, first: bool = False) -> Row
     values = _less_direct({name: statistics.quantiles(values, n=4)[0] for name, values in times.items()})
     # The demand is on a known history; a call that repacks has something new to decide and to write.
     limit = None if phase == "repacking" else _LIMIT
-    return Row(what, "ms", values, ratio(values[POLICY], values["keep_all"]), "keep_all", at_most=limit)
+    return Measurement(what, "ms", values, ratio(values[POLICY], values["keep_all"]), "keep_all", at_most=limit)
 
 
-def _lag(what: str, rounds: Rounds) -> Row:
+def _lag(what: str, rounds: Rounds) -> Measurement:
     found = {name: [reply for one in rounds["1,000 chunks", name] for reply in one.replies] for name in SERVERS}
     lags = {name: [lag / 1e6 for reply in replies for lag in reply.lags] for name, replies in found.items()}
     values = _less_direct({name: statistics.median(values) for name, values in lags.items()})
-    return Row(what, "ms", values, values[POLICY], "ms", at_most=_LAG_LIMIT)
+    return Measurement(what, "ms", values, values[POLICY], "ms", at_most=_LAG_LIMIT)
 
 
 def _less_direct(times: Mapping[str, float]) -> dict[str, float]:
@@ -171,6 +173,6 @@ def _less_direct(times: Mapping[str, float]) -> dict[str, float]:
     return {name: value - (0 if name == "direct" else times["direct"]) for name, value in times.items()}
 
 
-def _cpu(what: str, phase: str, rounds: Rounds) -> Row:
+def _cpu(what: str, phase: str, rounds: Rounds) -> Measurement:
     values = {name: statistics.median(one.cpu for one in rounds[phase, name]) for name in SERVERS[1:]}
-    return Row(what, "ms", values, ratio(values[POLICY], values["keep_all"]), "keep_all")
+    return Measurement(what, "ms", values, ratio(values[POLICY], values["keep_all"]), "keep_all")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.policies import publish
 from benchmarks.policies.generated_sessions import write_sessions
-from benchmarks.policies.play import GRACE_SESSIONS, RECORDINGS, Figures, Settings, at_graces, played, spread
+from benchmarks.policies.play import GRACE_SESSIONS, RECORDINGS, PlaySettings, PolicyFigures, at_graces, played, spread
 from benchmarks.policies.publish import ROOT
 from instrumentation.replay import recording_files
 
@@ -25,7 +25,7 @@ GENERATED = "generated"
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Play, print, and write what was asked for."""
     options = _options(arguments)
-    settings = Settings(options.prices, options.jobs)
+    settings = PlaySettings(options.prices, options.jobs)
     with _sets(options.recordings) as sets:
         chosen = {name: spread(files, options.sessions) for name, files in sets.items()}
         every = list(_played(chosen, settings))
@@ -66,7 +66,7 @@ def _sets(place: Path | None) -> Iterator[Mapping[str, list[Path]]]:
     yield found
 
 
-def _played(sets: Mapping[str, Sequence[Path]], settings: Settings) -> Iterator[Figures]:
+def _played(sets: Mapping[str, Sequence[Path]], settings: PlaySettings) -> Iterator[PolicyFigures]:
     for name, files in sets.items():
         began = time.monotonic()
         print(f"playing {name}, {len(files)} files", file=sys.stderr, flush=True)
@@ -74,18 +74,18 @@ def _played(sets: Mapping[str, Sequence[Path]], settings: Settings) -> Iterator[
         print(f"took {time.monotonic() - began:,.0f} s", file=sys.stderr, flush=True)
 
 
-def _told(every: Sequence[Figures], place: Path | None) -> str:
+def _told(every: Sequence[PolicyFigures], place: Path | None) -> str:
     told = [] if place else [f"There is no {RECORDINGS}: these are sessions of our own making.\n"]
     return "\n".join([*told, *(f"{one.name}: {publish.section(one)}" for one in every)])
 
 
 def _keep(
-    every: Sequence[Figures], sets: Mapping[str, Sequence[Path]], options: argparse.Namespace, root: Path
+    every: Sequence[PolicyFigures], sets: Mapping[str, Sequence[Path]], options: argparse.Namespace, root: Path
 ) -> None:
     """Write the figures to the files that were asked for, with what the largest set saves at other graces."""
     largest = max(every, key=lambda one: one.comparison.calls)
     print(f"playing {largest.name} at several lengths of the grace", file=sys.stderr, flush=True)
-    graces = at_graces(spread(sets[largest.name], GRACE_SESSIONS), Settings(options.prices, options.jobs))
+    graces = at_graces(spread(sets[largest.name], GRACE_SESSIONS), PlaySettings(options.prices, options.jobs))
     if options.json:
         publish.write_json(options.json, publish.as_values(every, graces))
     if options.write:

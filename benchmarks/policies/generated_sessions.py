@@ -80,7 +80,7 @@ def session(name: str, seed: int) -> list[Json]:
     calls = round(8 * 22 ** chance.random())
     tools = [_tool(tool, names) for tool, names in _TOOLS.items()]
     header = {"session": name, "model": MODEL, "harness": "generated", "tools": tools}
-    return [header, *_Agent(chance).messages(calls)]
+    return [header, *_GeneratedAgent(chance).messages(calls)]
 
 
 def _tool(name: str, names: Sequence[str]) -> Json:
@@ -88,7 +88,7 @@ def _tool(name: str, names: Sequence[str]) -> Json:
     return {"type": "function", "function": {"name": name, "description": f"{name} it.", "parameters": schema}}
 
 
-class _Agent:
+class _GeneratedAgent:
     """An agent at work on a project."""
 
     def __init__(self, chance: random.Random) -> None:

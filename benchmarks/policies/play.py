@@ -7,9 +7,9 @@ from pathlib import Path
 from benchmarks.optimum.oracles import ORACLES
 from instrumentation.replay.compare import (
     Comparison,
-    Conditions,
     Contender,
-    Row,
+    PolicyRow,
+    ReplayConditions,
     compare,
 )
 from instrumentation.replay.knowing import KNOWING
@@ -31,7 +31,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PlaySettings:
     """``prices`` as for ``ctxpager replay``, and how many processes play at a time."""
 
     prices: str = "anthropic"
@@ -39,7 +39,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class PolicyFigures:
     """A set as it was played; ``uncached`` is the change of the tokens by our policy where no provider caches."""
 
     name: str
@@ -47,7 +47,7 @@ class Figures:
     uncached: float
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PolicyRow]:
         """Doing nothing, then the policies, the dearest first, then what knows the future."""
         rows = self.comparison.rows()
         policies = [row for row in rows if row.policy in policy_names()]
@@ -85,18 +85,18 @@ def spread(files: Sequence[Path], most: int) -> list[Path]:
     return [files[at * len(files) // most] for at in range(most)]
 
 
-def played(name: str, files: Sequence[Path], settings: Settings) -> Figures:
+def played(name: str, files: Sequence[Path], settings: PlaySettings) -> PolicyFigures:
     """Play a set: everything under the prices asked for, and our policy once more as if nothing were cached."""
     contenders = [*map(Contender, policy_names()), *ORACLES]
-    comparison = compare(files, contenders, Conditions(settings.prices), settings.jobs)
-    uncached = compare(files, [Contender(OURS)], Conditions("none"), settings.jobs)
-    return Figures(name, comparison, uncached.rows()[0].token_change)
+    comparison = compare(files, contenders, ReplayConditions(settings.prices), settings.jobs)
+    uncached = compare(files, [Contender(OURS)], ReplayConditions("none"), settings.jobs)
+    return PolicyFigures(name, comparison, uncached.rows()[0].token_change)
 
 
-def at_graces(files: Sequence[Path], settings: Settings, graces: Sequence[int] = GRACES) -> Graces:
+def at_graces(files: Sequence[Path], settings: PlaySettings, graces: Sequence[int] = GRACES) -> Graces:
     """Play some sessions at each length of the grace."""
     contenders = [Contender(name) for name in WITH_GRACE]
-    conditions = [replace(Conditions(settings.prices), grace=grace) for grace in graces]
+    conditions = [replace(ReplayConditions(settings.prices), grace=grace) for grace in graces]
     found = [compare(files, contenders, one, settings.jobs) for one in conditions]
     changes: dict[str, list[Point]] = {name: [] for name in WITH_GRACE}
     for grace, comparison in zip(graces, found, strict=True):

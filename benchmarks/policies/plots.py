@@ -18,7 +18,7 @@ _COLOURS = (
 Point = tuple[float, float]
 
 
-class Line(NamedTuple):
+class PlotLine(NamedTuple):
     """A line with its name; one of a single point is drawn as a dot. Lines of the same ``colour`` look the same."""
 
     name: str
@@ -65,7 +65,7 @@ def thinned(points: Sequence[Point], most: int = 240) -> list[Point]:
     return kept if not points or kept[-1] == points[-1] else [*kept, points[-1]]
 
 
-def plot(title: str, x: Axis, y: Axis, lines: Sequence[Line]) -> str:
+def plot(title: str, x: Axis, y: Axis, lines: Sequence[PlotLine]) -> str:
     """The picture; its legend has the lines in their order."""
     parts = [_text(_LEFT, 22, title, 'font-size="14" font-weight="bold"'), *_grid(x, y)]
     for at, line in enumerate(lines):
@@ -99,7 +99,7 @@ def _grid(x: Axis, y: Axis) -> Iterable[str]:
     yield _text(16, _down(0.5), y.title, f'text-anchor="middle" transform="rotate(-90 16 {_down(0.5):.1f})"')
 
 
-def _drawn(line: Line, x: Axis, y: Axis) -> Iterable[str]:
+def _drawn(line: PlotLine, x: Axis, y: Axis) -> Iterable[str]:
     places = [(_across(x.place(one)), _down(y.place(other))) for one, other in line.points]
     if len(places) == 1:
         yield _dot(places[0], line)
@@ -107,7 +107,7 @@ def _drawn(line: Line, x: Axis, y: Axis) -> Iterable[str]:
         yield _stroke(places, _colour(line), _style(line))
 
 
-def _named(line: Line, at: float) -> Iterable[str]:
+def _named(line: PlotLine, at: float) -> Iterable[str]:
     """The line's entry in the legend."""
     left = WIDTH - _RIGHT + 16
     if len(line.points) == 1:
@@ -117,11 +117,11 @@ def _named(line: Line, at: float) -> Iterable[str]:
     yield _text(left + 32, at + 4, line.name, "")
 
 
-def _colour(line: Line) -> str:
+def _colour(line: PlotLine) -> str:
     return _COLOURS[line.colour % len(_COLOURS)]
 
 
-def _style(line: Line) -> str:
+def _style(line: PlotLine) -> str:
     return f'stroke-width="{3 if line.bold else 1.5}"' + (' stroke-dasharray="6 4"' if line.dashed else "")
 
 
@@ -130,7 +130,7 @@ def _stroke(points: Sequence[Point], colour: str, style: str) -> str:
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-linejoin="round" {style}/>'
 
 
-def _dot(place: Point, line: Line) -> str:
+def _dot(place: Point, line: PlotLine) -> str:
     return f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="4" fill="{_colour(line)}"/>'
 
 

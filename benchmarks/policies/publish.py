@@ -13,8 +13,8 @@ from benchmarks.optimum.oracles import (
     OPTIMUM,
     ORACLES,
 )
-from benchmarks.policies.play import GRACES, OURS, Figures, Graces, Point
-from benchmarks.policies.plots import Axis, Line, plot, thinned, ticks
+from benchmarks.policies.play import GRACES, OURS, Graces, Point, PolicyFigures
+from benchmarks.policies.plots import Axis, PlotLine, plot, thinned, ticks
 from instrumentation.replay.knowing import KNOWING
 from instrumentation.reports.replay import YARDSTICKS, as_json, table, told
 from pager.paging.policy_choice import UNCHANGED
@@ -33,7 +33,7 @@ _LEFT_OUT = {BELADY, BOUND, IDEAL}
 """Oracles that are in the tables only, so that lines can be told from each other."""
 
 
-def section(figures: Figures) -> str:
+def section(figures: PolicyFigures) -> str:
     """A set's table, with what was played above it and what our policy does without a cache below."""
     left_out = figures.comparison.left_out
     shorter = f" {left_out} shorter sessions are left out." if left_out else ""
@@ -43,7 +43,7 @@ def section(figures: Figures) -> str:
     )
 
 
-def for_docs(every: Sequence[Figures], prices: str, most: int = 0) -> str:
+def for_docs(every: Sequence[PolicyFigures], prices: str, most: int = 0) -> str:
     """All sets; of each at most so many sessions, if it is not 0."""
     some = f" --sessions {most}" if most else ""
     head = f"Made by `{COMMAND} --prices {prices}{some}`.\n\n{_LEGEND}"
@@ -67,7 +67,7 @@ def replaced(text: str, block: str, mark: str = MARK) -> str:
     return f"{before}{first}\n{block}\n{closing}{after}"
 
 
-def cost_picture(figures: Figures) -> str:
+def cost_picture(figures: PolicyFigures) -> str:
     """What each policy has cost after so many calls, as a share of what doing nothing costs in the end."""
     curves = {name: points for name, points in figures.curves().items() if name not in _LEFT_OUT}
     named = sorted(curves, key=lambda name: -curves[name][-1][1])
@@ -93,14 +93,14 @@ def grace_picture(name: str, graces: Graces) -> str:
     )
 
 
-def _line(name: str, points: Sequence[Point]) -> Line:
+def _line(name: str, points: Sequence[Point]) -> PlotLine:
     """A line that looks the same in every picture: known policies have their colours, others share what is left."""
     colours = (OURS, "fifo_age", KNOWING, "clear_oldest", "lru", "mask_recent", "watermark", OPTIMUM, UNCHANGED)
     colour = colours.index(name) if name in colours else len(colours)
-    return Line(name, points, colour, dashed=name in _DRAWN_APART, bold=name == OURS)
+    return PlotLine(name, points, colour, dashed=name in _DRAWN_APART, bold=name == OURS)
 
 
-def as_values(every: Sequence[Figures], graces: Graces) -> dict[str, Any]:
+def as_values(every: Sequence[PolicyFigures], graces: Graces) -> dict[str, Any]:
     """All figures as plain values, with every session."""
     sets = {one.name: {**as_json(one.comparison), "uncached_token_change": one.uncached} for one in every}
     return {"sets": sets, "graces": {name: dict(points) for name, points in graces.changes.items()}}

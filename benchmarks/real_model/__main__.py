@@ -16,27 +16,27 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 
-from benchmarks.real_model.play import Played, Server, model_servers, play, size_of
-from benchmarks.real_model.script import Script, Sizes, script
+from benchmarks.real_model.play import ModelServer, PlayedScript, model_servers, play, size_of
+from benchmarks.real_model.script import AgentScript, Sizes, script
 from benchmarks.real_model.server import WINDOW
 from benchmarks.shared import tables
-from benchmarks.shared.rounds import Row, ratio
+from benchmarks.shared.rounds import Measurement, ratio
 
 POLICIES = ("keep_all", "fifo_age", "cost_aware")
 WITHOUT, RIVAL, OURS = POLICIES
 SWITCH = 10
 """After so many calls, at the end of a task, another agent has the model for one request."""
 
-_Figures = dict[str, dict[str, Played]]
+_Figures = dict[str, dict[str, PlayedScript]]
 
 
-def agent(calls: int) -> Script:
+def agent(calls: int) -> AgentScript:
     """A session that just fits the window. Its needs are as rare and as old as in recorded coding sessions."""
     needs = {14: 2, 27: 22, 38: 14, 56: 34}
     return script("agent", calls, Sizes(file=900, failure=800, small=60), needs)
 
 
-def windows(calls: int) -> Script:
+def windows(calls: int) -> AgentScript:
     """A session whose results fill three windows."""
     return script("windows", calls, Sizes(file=6_000, failure=3_500, small=700), {12: 4, 25: 12})
 
@@ -77,8 +77,10 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(servers: Mapping[str, Server], folder: Path, options: argparse.Namespace) -> tuple[list[Row], _Figures]:
-    rows: list[Row] = []
+def _measure(
+    servers: Mapping[str, ModelServer], folder: Path, options: argparse.Namespace
+) -> tuple[list[Measurement], _Figures]:
+    rows: list[Measurement] = []
     figures: _Figures = {}
     if options.only != "windows":
         session = agent(20 if options.quick else 60)
@@ -94,19 +96,19 @@ def _measure(servers: Mapping[str, Server], folder: Path, options: argparse.Name
     return rows, figures
 
 
-def agent_rows(session: Script, found: Mapping[str, Played]) -> list[Row]:
+def agent_rows(session: AgentScript, found: Mapping[str, PlayedScript]) -> list[Measurement]:
     """What the session cost the model under each policy, and whether paging by price cost least."""
     calls = session.calls
 
-    def row(what: str, unit: str, value: Callable[[Played], float], against: str = "") -> Row:
+    def row(what: str, unit: str, value: Callable[[PlayedScript], float], against: str = "") -> Measurement:
         values = {policy: value(played) for policy, played in found.items()}
         part = ratio(values[OURS], values[against]) if against else None
-        return Row(f"{calls} calls: {what}", unit, values, part, against, at_most=1.0 if against else None)
+        return Measurement(f"{calls} calls: {what}", unit, values, part, against, at_most=1.0 if against else None)
 
     answered = {policy: float(played.calls) for policy, played in found.items()}
     least = min(answered.values()) / calls
     return [
-        Row(f"{calls} calls: answered", "calls", answered, least, f"{calls} calls", at_least=1.0),
+        Measurement(f"{calls} calls: answered", "calls", answered, least, f"{calls} calls", at_least=1.0),
         row("prompt processing", "s", lambda played: played.own.prompt_seconds, WITHOUT),
         row("prompt processing", "s", lambda played: played.own.prompt_seconds, RIVAL),
         row("prompt tokens processed", "", lambda played: played.own.prompt_tokens),
@@ -121,7 +123,7 @@ def agent_rows(session: Script, found: Mapping[str, Played]) -> list[Row]:
     ]
 
 
-def windows_rows(session: Script, found: Mapping[str, Played], size: int) -> list[Row]:
+def windows_rows(session: AgentScript, found: Mapping[str, PlayedScript], size: int) -> list[Measurement]:
     """Whether the session that outgrows its window went on with paging, and failed without."""
     paged, plain = found[OURS], found[WITHOUT]
     told = "session of three windows"
@@ -130,16 +132,18 @@ def windows_rows(session: Script, found: Mapping[str, Played], size: int) -> lis
     longest = {policy: float(played.longest) for policy, played in found.items()}
     whole = f"{session.calls} calls"
     return [
-        Row(f"{told}: its history", "tokens", {WITHOUT: size}, size / WINDOW, "windows", at_least=3.0),
-        Row(f"{told}: answered with paging", "calls", answered, paged.calls / session.calls, whole, at_least=1.0),
-        Row(f"{told}: answered without", "calls", answered, plain.calls / session.calls, whole, at_most=0.99),
-        Row(f"{told}: longest prompt", "tokens", longest),
-        Row(f"{told}: prompt processing", "s", seconds),
-        Row(f"{told}: page-ins", "", {policy: float(played.page_ins) for policy, played in found.items()}),
+        Measurement(f"{told}: its history", "tokens", {WITHOUT: size}, size / WINDOW, "windows", at_least=3.0),
+        Measurement(
+            f"{told}: answered with paging", "calls", answered, paged.calls / session.calls, whole, at_least=1.0
+        ),
+        Measurement(f"{told}: answered without", "calls", answered, plain.calls / session.calls, whole, at_most=0.99),
+        Measurement(f"{told}: longest prompt", "tokens", longest),
+        Measurement(f"{told}: prompt processing", "s", seconds),
+        Measurement(f"{told}: page-ins", "", {policy: float(played.page_ins) for policy, played in found.items()}),
     ]
 
 
-def _print(rows: Sequence[Row], figures: _Figures, options: argparse.Namespace) -> None:
+def _print(rows: Sequence[Measurement], figures: _Figures, options: argparse.Namespace) -> None:
     grid = tables.verdicts(rows, {policy: policy for policy in POLICIES})
     if options.markdown:
         print(grid.markdown())
@@ -155,7 +159,7 @@ def _print(rows: Sequence[Row], figures: _Figures, options: argparse.Namespace) 
         options.json.write_bytes(as_json(rows, figures))
 
 
-def as_json(rows: Sequence[Row], figures: _Figures) -> bytes:
+def as_json(rows: Sequence[Measurement], figures: _Figures) -> bytes:
     """All figures, unrounded."""
     told = [{**asdict(row), "ok": row.ok} for row in rows]
     played = {

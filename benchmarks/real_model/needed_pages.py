@@ -16,14 +16,14 @@ _STUB = re.compile(r"\[(pg_[0-9a-f]{8,32})\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NeededPage:
     """A page that has to be asked for, and the name of the tool that brings it."""
 
     tool: str
     handle: str
 
 
-def wanted(messages: Sequence[Message], offered: Sequence[Mapping[str, Any]]) -> Wanted | None:
+def wanted(messages: Sequence[Message], offered: Sequence[Mapping[str, Any]]) -> NeededPage | None:
     """The page that the answer to this prompt quotes, if only its stub is there and a tool can bring it."""
     needs = _NEEDS.fullmatch(str(messages[-1].get("tool_call_id", "")))
     names = [tool["function"]["name"] for tool in offered]
@@ -33,7 +33,7 @@ def wanted(messages: Sequence[Message], offered: Sequence[Mapping[str, Any]]) ->
     stub = _STUB.match(_result(messages, f"{needs['script']}-{needs['step']}"))
     if stub is None or stub[1] in _arguments(messages, added):
         return None
-    return Wanted(added, stub[1])
+    return NeededPage(added, stub[1])
 
 
 def _result(messages: Sequence[Message], step: str) -> str:

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from benchmarks.real_model.script import Message, Script, offered, side_messages
+from benchmarks.real_model.script import AgentScript, Message, offered, side_messages
 from benchmarks.real_model.server import MODEL, WINDOW
-from benchmarks.real_model.server_log import Work, work
+from benchmarks.real_model.server_log import ServerWork, work
 from benchmarks.shared import processes
 from benchmarks.shared.processes import Target, free_port, running
 from pager.paging.context_length import overflow
@@ -55,14 +55,14 @@ _COUNTED = re.compile(r"(\d+) in the messages")
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ModelServer:
     """A model server, and where it writes what it does."""
 
     target: Target
     log: Path
 
 
-class Reply(NamedTuple):
+class ModelReply(NamedTuple):
     """An answer: its status and its body."""
 
     status: int
@@ -89,13 +89,13 @@ class Reply(NamedTuple):
 
 
 @dataclass(slots=True)
-class Played:
+class PlayedScript:
     """What became of a session under a policy: its own work and that of requests in between, apart."""
 
     calls: int = 0
     refusal: str = ""
-    own: Work = field(default_factory=Work)
-    side: Work = field(default_factory=Work)
+    own: ServerWork = field(default_factory=ServerWork)
+    side: ServerWork = field(default_factory=ServerWork)
     seconds: float = 0.0
     cpu: float = 0.0
     longest: int = 0
@@ -110,7 +110,7 @@ class Played:
 
 
 @contextlib.contextmanager
-def model_servers(folder: Path, policies: Sequence[str]) -> Iterator[dict[str, Server]]:
+def model_servers(folder: Path, policies: Sequence[str]) -> Iterator[dict[str, ModelServer]]:
     """A model server for each policy."""
     with contextlib.ExitStack() as stack:
         servers = {}
@@ -118,22 +118,22 @@ def model_servers(folder: Path, policies: Sequence[str]) -> Iterator[dict[str, S
             port, log = free_port(), folder / f"model-{policy}.log"
             command = [sys.executable, "-m", "benchmarks.real_model.server", str(port)]
             pid = stack.enter_context(running(command, port, ready="/v1/models", log=log, env=_PASSIVE))
-            servers[policy] = Server(Target(policy, port, pid), log)
+            servers[policy] = ModelServer(Target(policy, port, pid), log)
         yield servers
 
 
 class Lane:
     """One policy's proxy before its model server, with a session under way."""
 
-    def __init__(self, port: int, server: Server) -> None:
+    def __init__(self, port: int, server: ModelServer) -> None:
         self._port = port
         self._target = server.target
         self._log = server.log
         self._read = self._log.stat().st_size
         self._said: list[str] = []
-        self.played = Played()
+        self.played = PlayedScript()
 
-    def call(self, script: Script, at: float) -> None:
+    def call(self, script: AgentScript, at: float) -> None:
         """Send the script's next call; one that is refused ends the session."""
         began, used = time.perf_counter(), self._target.cpu()
         reply = _post(self._port, script.messages(self._said), _dated(script.name, at), tools=offered())
@@ -153,7 +153,7 @@ class Lane:
             raise RuntimeError(f"a request without any history was refused: {reply.refusal}")
         self.played.side += self._worked()
 
-    def _worked(self) -> Work:
+    def _worked(self) -> ServerWork:
         """What the model has computed since this was last asked."""
         with self._log.open("rb") as log:
             log.seek(self._read)
@@ -166,18 +166,18 @@ def _dated(session: str, at: float) -> dict[str, str]:
     return {"x-session-id": session, "x-pager-now": f"{at:.1f}"}
 
 
-def _post(port: int, messages: list[Message], headers: Mapping[str, str], **more: object) -> Reply:
+def _post(port: int, messages: list[Message], headers: Mapping[str, str], **more: object) -> ModelReply:
     body = {"model": MODEL, "messages": messages, "max_tokens": ANSWER, "temperature": 0, **more}
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
     request = urllib.request.Request(url, orjson.dumps(body), {"content-type": "application/json", **headers})
     try:
         with urllib.request.urlopen(request, timeout=1_200) as answer:
-            return Reply(answer.status, orjson.loads(answer.read()))
+            return ModelReply(answer.status, orjson.loads(answer.read()))
     except urllib.error.HTTPError as error:
-        return Reply(error.code, orjson.loads(error.read()))
+        return ModelReply(error.code, orjson.loads(error.read()))
 
 
-def size_of(script: Script, server: Server) -> int:
+def size_of(script: AgentScript, server: ModelServer) -> int:
     """The tokens of a script's whole history, without what the model said, by the model server's own count."""
     reply = _post(server.target.port, script.messages([""] * len(script.steps)), {}, tools=offered())
     counted = _COUNTED.search(reply.refusal)
@@ -185,8 +185,8 @@ def size_of(script: Script, server: Server) -> int:
 
 
 def play(
-    script: Script, servers: Mapping[str, Server], folder: Path, switches: Collection[int] = ()
-) -> dict[str, Played]:
+    script: AgentScript, servers: Mapping[str, ModelServer], folder: Path, switches: Collection[int] = ()
+) -> dict[str, PlayedScript]:
     """Play the script under each policy; before the calls in ``switches`` another agent has the model."""
     with proxies(servers, folder) as lanes:
         at = float(_START)
@@ -203,7 +203,7 @@ def play(
 
 
 @contextlib.contextmanager
-def proxies(servers: Mapping[str, Server], folder: Path) -> Iterator[dict[str, Lane]]:
+def proxies(servers: Mapping[str, ModelServer], folder: Path) -> Iterator[dict[str, Lane]]:
     """A proxy before each model server, as a user starts it."""
     prices = folder / "prices.toml"
     prices.parent.mkdir(parents=True, exist_ok=True)
@@ -219,7 +219,7 @@ def proxies(servers: Mapping[str, Server], folder: Path) -> Iterator[dict[str, L
         yield lanes
 
 
-def _count_repacks(data: Path, played: Played) -> None:
+def _count_repacks(data: Path, played: PlayedScript) -> None:
     """Take from a proxy's log how often it changed a prompt, and how often one that it took to be remembered."""
     with contextlib.closing(sqlite3.connect(f"file:{data}/ctxpager.sqlite3?mode=ro", uri=True)) as log:
         rows = log.execute("select data from events where kind = 'Repacked'").fetchall()
@@ -229,7 +229,7 @@ def _count_repacks(data: Path, played: Played) -> None:
     played.evicted = sum(len(repack.get("pages", ())) for repack in repacks)
 
 
-def _tell(script: Script, call: int, lanes: Mapping[str, Lane]) -> None:
+def _tell(script: AgentScript, call: int, lanes: Mapping[str, Lane]) -> None:
     if call % 10 == 0 or call == script.calls:
         so_far = ", ".join(f"{policy} {lane.played.own.prompt_seconds:.0f} s" for policy, lane in lanes.items())
         print(f"{script.name}: call {call} of {script.calls}; prompts took {so_far}", file=sys.stderr)

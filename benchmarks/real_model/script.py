@@ -35,7 +35,7 @@ Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScriptStep:
     """A tool call with its result; ``needs`` is the number of the older step that the next answer quotes, or 0."""
 
     tool: str
@@ -45,11 +45,11 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class AgentScript:
     """A session: its first call sends the task, each later one has a step more."""
 
     name: str
-    steps: Sequence[Step]
+    steps: Sequence[ScriptStep]
 
     @property
     def calls(self) -> int:
@@ -80,29 +80,31 @@ class Sizes:
     small: int
 
 
-def script(name: str, calls: int, sizes: Sizes, needs: Mapping[int, int]) -> Script:
+def script(name: str, calls: int, sizes: Sizes, needs: Mapping[int, int]) -> AgentScript:
     """A session of so many calls: tasks of ten steps, in which files are read, changed and tested.
 
     ``needs`` tells by its number which step needs which.
     """
     chance = random.Random(name)
-    steps: list[Step] = []
+    steps: list[ScriptStep] = []
     while len(steps) < calls - 1:
         steps += _task(chance, sizes)
     numbered = enumerate(steps[: calls - 1], 1)
-    return Script(name, tuple(replace(step, needs=needs.get(number, 0)) for number, step in numbered))
+    return AgentScript(name, tuple(replace(step, needs=needs.get(number, 0)) for number, step in numbered))
 
 
-def _task(chance: random.Random, sizes: Sizes) -> list[Step]:
+def _task(chance: random.Random, sizes: Sizes) -> list[ScriptStep]:
     one, other, tested = chance.sample(texts.NOUNS, 3)
     path, word, test = f"shop/{one}.py", chance.choice(texts.VERBS), f"tests/test_{tested}.py"
     return [
         _search(chance, one, sizes.small),
-        Step("read", {"path": path}, texts.source(chance, sizes.file)),
+        ScriptStep("read", {"path": path}, texts.source(chance, sizes.file)),
         _run(f"git log --oneline {path}", texts.commits(chance, sizes.small)),
-        Step("read", {"path": f"shop/{other}.py"}, texts.source(chance, sizes.file)),
+        ScriptStep("read", {"path": f"shop/{other}.py"}, texts.source(chance, sizes.file)),
         _run(f"pytest -q {test}", texts.failure(chance, test, sizes.failure)),
-        Step("edit", {"path": path, "line": str(chance.randint(3, 40)), "text": texts.line(chance)}, "1 line changed"),
+        ScriptStep(
+            "edit", {"path": path, "line": str(chance.randint(3, 40)), "text": texts.line(chance)}, "1 line changed"
+        ),
         _run(f"pytest -q {test}", f"{chance.randint(8, 40)} passed in 0.{chance.randint(10, 99)}s"),
         _search(chance, word, sizes.small),
         _run("git diff --stat", f" {path} | 2 +-\n 1 file changed"),
@@ -110,12 +112,12 @@ def _task(chance: random.Random, sizes: Sizes) -> list[Step]:
     ]
 
 
-def _search(chance: random.Random, word: str, size: int) -> Step:
-    return Step("search", {"pattern": word}, texts.hits(chance, word, size))
+def _search(chance: random.Random, word: str, size: int) -> ScriptStep:
+    return ScriptStep("search", {"pattern": word}, texts.hits(chance, word, size))
 
 
-def _run(command: str, result: str) -> Step:
-    return Step("run", {"command": command}, result)
+def _run(command: str, result: str) -> ScriptStep:
+    return ScriptStep("run", {"command": command}, result)
 
 
 def side_messages(number: int) -> list[Message]:

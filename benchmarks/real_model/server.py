@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.real_model.needed_pages import Wanted, wanted
+from benchmarks.real_model.needed_pages import NeededPage, wanted
 from benchmarks.real_model.script import Message
 
 MODEL = "smollm2-135m"
@@ -64,7 +64,7 @@ def asking(answer: Callable[..., Answer]) -> Callable[..., Answer]:
     return answers
 
 
-def asked(given: Answer, page: Wanted, name: str) -> Answer:
+def asked(given: Answer, page: NeededPage, name: str) -> Answer:
     """The same answer with a call for the page behind what was said."""
     choice = given["choices"][0]
     function = {"name": page.tool, "arguments": json.dumps({"pages": [page.handle]})}

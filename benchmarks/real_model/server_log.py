@@ -9,7 +9,7 @@ _ANSWER = re.compile(r"(?<!prompt )eval time =\s*([\d.]+) ms /\s*(\d+) runs")
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ServerWork:
     """What the model computed: tokens of prompts that were not in its cache, tokens of answers, and their seconds."""
 
     requests: int = 0
@@ -18,8 +18,8 @@ class Work:
     answer_tokens: int = 0
     answer_seconds: float = 0.0
 
-    def __add__(self, other: "Work") -> "Work":
-        return Work(
+    def __add__(self, other: "ServerWork") -> "ServerWork":
+        return ServerWork(
             self.requests + other.requests,
             self.prompt_tokens + other.prompt_tokens,
             self.prompt_seconds + other.prompt_seconds,
@@ -28,11 +28,11 @@ class Work:
         )
 
 
-def work(log: str) -> Work:
+def work(log: str) -> ServerWork:
     """What the log tells, all requests together; a request that was refused computed nothing and is not counted."""
-    return sum(_requests(log), Work())
+    return sum(_requests(log), ServerWork())
 
 
-def _requests(log: str) -> Iterator[Work]:
+def _requests(log: str) -> Iterator[ServerWork]:
     for prompt, answer in zip(_PROMPT.finditer(log), _ANSWER.finditer(log), strict=True):
-        yield Work(1, int(prompt[2]), float(prompt[1]) / 1e3, int(answer[2]), float(answer[1]) / 1e3)
+        yield ServerWork(1, int(prompt[2]), float(prompt[1]) / 1e3, int(answer[2]), float(answer[1]) / 1e3)

@@ -21,9 +21,9 @@ import orjson
 from rich.console import Console
 
 from benchmarks.schemas.client import WIRES, play
-from benchmarks.schemas.figures import Figures, look_at
-from benchmarks.schemas.model import Model, Step
-from benchmarks.schemas.tools import Tool, careless, fitting, read_tools
+from benchmarks.schemas.figures import SchemaFigures, look_at
+from benchmarks.schemas.model import CallingModel, ModelStep
+from benchmarks.schemas.tools import OfferedTool, careless, fitting, read_tools
 from benchmarks.shared import processes
 from benchmarks.shared.tables import Grid
 
@@ -65,7 +65,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 @contextlib.contextmanager
-def standing(folder: Path) -> Iterator[tuple[Model, str]]:
+def standing(folder: Path) -> Iterator[tuple[CallingModel, str]]:
     """The model in a thread of its own, and the address of a new proxy before it."""
     with _model() as model:
         port = processes.free_port()
@@ -76,11 +76,11 @@ def standing(folder: Path) -> Iterator[tuple[Model, str]]:
 
 
 @contextlib.contextmanager
-def _model() -> Iterator[Model]:
+def _model() -> Iterator[CallingModel]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    model = Model()
+    model = CallingModel()
     asyncio.run_coroutine_threadsafe(model.__aenter__(), loop).result(10)
     try:
         yield model
@@ -91,28 +91,30 @@ def _model() -> Iterator[Model]:
         loop.close()
 
 
-def plan(tools: Sequence[Tool], used: int) -> list[Step]:
+def plan(tools: Sequence[OfferedTool], used: int) -> list[ModelStep]:
     """The calls of a session: each tool is met at its time, the first uses evenly spread, and comes back by chance."""
     rng = random.Random(f"{_SEED} {used}")
     chosen = rng.sample(list(tools), used)
     firsts = {round(at * CALLS / used): tool for at, tool in enumerate(chosen)}
-    met: list[Tool] = []
+    met: list[OfferedTool] = []
     steps = []
     for number in range(CALLS):
         met += [firsts[number]] if number in firsts else []
         tool = firsts.get(number) or rng.choice(met)
-        steps.append(Step(tool.name, fitting(tool, rng)))
+        steps.append(ModelStep(tool.name, fitting(tool, rng)))
     return _with_mistakes(steps, {tool.name: tool for tool in chosen}, _MISTAKES.get(used, 1), rng)
 
 
-def _with_mistakes(steps: list[Step], tools: Mapping[str, Tool], count: int, rng: random.Random) -> list[Step]:
+def _with_mistakes(
+    steps: list[ModelStep], tools: Mapping[str, OfferedTool], count: int, rng: random.Random
+) -> list[ModelStep]:
     """The same steps, some of which go wrong at first."""
     wrong = {at: careless(tools[step.tool], step.arguments) for at, step in enumerate(steps)}
     chosen = set(rng.sample([at for at, one in wrong.items() if one is not None], count))
-    return [Step(step.tool, step.arguments, wrong[at] if at in chosen else None) for at, step in enumerate(steps)]
+    return [ModelStep(step.tool, step.arguments, wrong[at] if at in chosen else None) for at, step in enumerate(steps)]
 
 
-def measured(model: Model, root: str, dialect: str, tools: Sequence[Tool], used: int) -> Figures:
+def measured(model: CallingModel, root: str, dialect: str, tools: Sequence[OfferedTool], used: int) -> SchemaFigures:
     """Play a session without the proxy and with it, and look at what the model and the client got."""
     steps, wire, name = plan(tools, used), WIRES[dialect], f"schemas-{dialect}-{used}"
     model.think(steps)
@@ -132,7 +134,7 @@ def measured(model: Model, root: str, dialect: str, tools: Sequence[Tool], used:
     )
 
 
-def tell(found: Sequence[Figures], offered: int, *, as_json: bool) -> None:
+def tell(found: Sequence[SchemaFigures], offered: int, *, as_json: bool) -> None:
     """Print the figures."""
     if as_json:
         told = [{**asdict(one), **one.changes, "met": not one.missed} for one in found]
@@ -144,7 +146,7 @@ def tell(found: Sequence[Figures], offered: int, *, as_json: bool) -> None:
     print(f"{offered} tools are offered.")
 
 
-def _line(one: Figures) -> Mapping[str, str]:
+def _line(one: SchemaFigures) -> Mapping[str, str]:
     """A line of the table: tokens are those of schemas, on average in one prompt."""
     return {
         "dialect": one.dialect,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from benchmarks.schemas.tools import Tool
+from benchmarks.schemas.tools import OfferedTool
 
 Json = dict[str, Any]
 
@@ -16,7 +16,7 @@ _LONGEST = 200  # calls: more than any session has
 _SECONDS = 60.0
 
 
-class Called(NamedTuple):
+class ToolCallMade(NamedTuple):
     """A call as the client got it."""
 
     id: str
@@ -24,16 +24,16 @@ class Called(NamedTuple):
     arguments: str
 
 
-class Wire(Protocol):
+class ClientWire(Protocol):
     """How a wire format writes a session."""
 
     path: str
     items: str
 
-    def head(self, tools: Sequence[Tool]) -> Json:
+    def head(self, tools: Sequence[OfferedTool]) -> Json:
         """All of a request but its history."""
 
-    def calls(self, answer: Json) -> list[Called]:
+    def calls(self, answer: Json) -> list[ToolCallMade]:
         """The calls of an answer."""
 
     def said(self, answer: Json) -> list[Json]:
@@ -43,18 +43,18 @@ class Wire(Protocol):
         """What the tools gave, by the ids of their calls."""
 
 
-class Chat:
+class ChatClient:
     """Chat Completions."""
 
     path, items = "/v1/chat/completions", "messages"
 
-    def head(self, tools: Sequence[Tool]) -> Json:
+    def head(self, tools: Sequence[OfferedTool]) -> Json:
         functions = [{"name": one.name, "description": one.description, "parameters": one.schema} for one in tools]
         return {"model": "gpt-4.1", "tools": [{"type": "function", "function": one} for one in functions]}
 
-    def calls(self, answer: Json) -> list[Called]:
+    def calls(self, answer: Json) -> list[ToolCallMade]:
         made = answer["choices"][0]["message"].get("tool_calls") or []
-        return [Called(one["id"], one["function"]["name"], one["function"]["arguments"]) for one in made]
+        return [ToolCallMade(one["id"], one["function"]["name"], one["function"]["arguments"]) for one in made]
 
     def said(self, answer: Json) -> list[Json]:
         return [answer["choices"][0]["message"]]
@@ -63,18 +63,18 @@ class Chat:
         return [{"role": "tool", "tool_call_id": call, "content": text} for call, text in texts.items()]
 
 
-class Messages:
+class MessagesClient:
     """Anthropic Messages."""
 
     path, items = "/v1/messages", "messages"
 
-    def head(self, tools: Sequence[Tool]) -> Json:
+    def head(self, tools: Sequence[OfferedTool]) -> Json:
         listed = [{"name": one.name, "description": one.description, "input_schema": one.schema} for one in tools]
         return {"model": "claude-sonnet-4-5", "max_tokens": 4_000, "system": _SYSTEM, "tools": listed}
 
-    def calls(self, answer: Json) -> list[Called]:
+    def calls(self, answer: Json) -> list[ToolCallMade]:
         made = [block for block in answer["content"] if block["type"] == "tool_use"]
-        return [Called(one["id"], one["name"], orjson.dumps(one["input"]).decode()) for one in made]
+        return [ToolCallMade(one["id"], one["name"], orjson.dumps(one["input"]).decode()) for one in made]
 
     def said(self, answer: Json) -> list[Json]:
         return [{"role": "assistant", "content": answer["content"]}]
@@ -84,19 +84,19 @@ class Messages:
         return [{"role": "user", "content": blocks}]
 
 
-class Responses:
+class ResponsesClient:
     """OpenAI's Responses."""
 
     path, items = "/v1/responses", "input"
 
-    def head(self, tools: Sequence[Tool]) -> Json:
+    def head(self, tools: Sequence[OfferedTool]) -> Json:
         functions = [{"name": one.name, "description": one.description, "parameters": one.schema} for one in tools]
         listed = [{"type": "function", **one, "strict": False} for one in functions]
         return {"model": "gpt-4.1", "store": False, "instructions": _SYSTEM, "tools": listed}
 
-    def calls(self, answer: Json) -> list[Called]:
+    def calls(self, answer: Json) -> list[ToolCallMade]:
         made = [item for item in answer["output"] if item["type"] == "function_call"]
-        return [Called(one["call_id"], one["name"], one["arguments"]) for one in made]
+        return [ToolCallMade(one["call_id"], one["name"], one["arguments"]) for one in made]
 
     def said(self, answer: Json) -> list[Json]:
         return list(answer["output"])
@@ -105,14 +105,14 @@ class Responses:
         return [{"type": "function_call_output", "call_id": call, "output": text} for call, text in texts.items()]
 
 
-WIRES: Mapping[str, Wire] = {"chat": Chat(), "messages": Messages(), "responses": Responses()}
+WIRES: Mapping[str, ClientWire] = {"chat": ChatClient(), "messages": MessagesClient(), "responses": ResponsesClient()}
 
 
-def play(root: str, wire: Wire, session: str, tools: Sequence[Tool]) -> list[Called]:
+def play(root: str, wire: ClientWire, session: str, tools: Sequence[OfferedTool]) -> list[ToolCallMade]:
     """Go on until an answer calls no tool; all calls in their order."""
     history: list[Json] = [{"role": "user", "content": _TASK}]
     head = wire.head(tools)
-    made: list[Called] = []
+    made: list[ToolCallMade] = []
     for _ in range(_LONGEST):
         answer = _asked(f"{root}{wire.path}", session, {**head, wire.items: history})
         calls = wire.calls(answer)

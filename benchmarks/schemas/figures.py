@@ -27,7 +27,7 @@ _counter = Counter()
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class SchemaFigures:
     """What one session showed.
 
     ``whole`` are the tokens of schemas in all ``calls`` without the proxy; with it there were more ``requests``, and in
@@ -74,9 +74,9 @@ class Figures:
         return [f"{self.dialect}, {self.used} used: {what}" for what, is_so in unmet.items() if is_so]
 
 
-def look_at(dialect: str, direct: Sequence[Received], proxied: Sequence[Received]) -> Figures:
+def look_at(dialect: str, direct: Sequence[Received], proxied: Sequence[Received]) -> SchemaFigures:
     """The figures of a session that was played without the proxy, and with it."""
-    return Figures(
+    return SchemaFigures(
         dialect,
         calls=len(direct),
         requests=len(proxied),

@@ -29,7 +29,7 @@ _HANDLE = re.compile(r"\[(pg_[0-9a-f]{8,32})\]\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ModelStep:
     """One call that the model wants to make; ``careless`` are the arguments that it tries first, if any."""
 
     tool: str
@@ -41,7 +41,7 @@ class Step:
 class Thought(Direction):
     """The steps of a session being gone through; ``looked_up`` are the handles that it knows."""
 
-    steps: Sequence[Step] = ()
+    steps: Sequence[ModelStep] = ()
     looked_up: set[str] = field(default_factory=set)
     erred: bool = False
     faults: int = 0
@@ -61,7 +61,7 @@ class Thought(Direction):
         self.number, self.legs, self.erred = self.number + 1, 0, False
         return said
 
-    def _lookup(self, step: Step, prompt: Json) -> Call | None:
+    def _lookup(self, step: ModelStep, prompt: Json) -> Call | None:
         """The question for a tool's parameters, where they are not known."""
         handle, name = handle_of(step.tool, prompt, deferred=True), getter(prompt)
         if not handle or name is None or handle in self.looked_up:
@@ -70,7 +70,7 @@ class Thought(Direction):
         self.faults += 1
         return Call(name, {PARAMETER: [handle]})
 
-    def _mistake(self, step: Step, prompt: Json) -> Call | None:
+    def _mistake(self, step: ModelStep, prompt: Json) -> Call | None:
         """A careless call, where there is to be one and the tool was not shown whole."""
         if step.careless is None or self.erred or not handle_of(step.tool, prompt):
             return None
@@ -90,14 +90,14 @@ def handle_of(tool: str, prompt: Json, *, deferred: bool = False) -> str:
     return ""
 
 
-class Model(ScriptedModel):
+class CallingModel(ScriptedModel):
     """A model server that thinks."""
 
     def __init__(self) -> None:
         super().__init__(Script())
         self.thought = Thought(Script())
 
-    def think(self, steps: Sequence[Step]) -> None:
+    def think(self, steps: Sequence[ModelStep]) -> None:
         """Begin a session of these steps, with nothing received."""
         self.thought = Thought(Script(), steps=steps)
         self._stage = Stage(self.thought)

@@ -20,7 +20,7 @@ _OTHERS: Mapping[str, Any] = {"string": 7, "integer": "seven", "number": "seven"
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class OfferedTool:
     """One tool of a server."""
 
     name: str
@@ -32,13 +32,13 @@ class Tool:
         return check(arguments, self.schema)
 
 
-def read_tools(folder: Path) -> list[Tool]:
+def read_tools(folder: Path) -> list[OfferedTool]:
     """The tools of all sets in a folder, in the order of the files; a file is what one server answers to tools/list."""
     sets = [orjson.loads(path.read_bytes())["tools"] for path in sorted(folder.glob("tools_*.json"))]
-    return [Tool(one["name"], one.get("description", ""), one["inputSchema"]) for tools in sets for one in tools]
+    return [OfferedTool(one["name"], one.get("description", ""), one["inputSchema"]) for tools in sets for one in tools]
 
 
-def fitting(tool: Tool, rng: random.Random) -> Json:
+def fitting(tool: OfferedTool, rng: random.Random) -> Json:
     """Arguments that the tool's schema allows; raises ValueError where none were found."""
     for _ in range(_TRIES):
         made = _value(tool.schema, tool.schema, rng, 0)
@@ -47,7 +47,7 @@ def fitting(tool: Tool, rng: random.Random) -> Json:
     raise ValueError(f"no arguments were found for {tool.name}")
 
 
-def careless(tool: Tool, arguments: Json) -> Json | None:
+def careless(tool: OfferedTool, arguments: Json) -> Json | None:
     """The arguments with one mistake, as a model makes them; None for a tool that takes everything."""
     for wrong in _mistakes(tool, arguments):
         if tool.errors(orjson.dumps(wrong).decode()):
@@ -55,7 +55,7 @@ def careless(tool: Tool, arguments: Json) -> Json | None:
     return None
 
 
-def _mistakes(tool: Tool, arguments: Json) -> Iterator[Json]:
+def _mistakes(tool: OfferedTool, arguments: Json) -> Iterator[Json]:
     """One of another type, one that is forgotten, one that is made up."""
     for name, schema in tool.schema.get("properties", {}).items():
         kind = schema.get("type") if isinstance(schema, dict) else None

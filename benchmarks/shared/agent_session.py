@@ -26,7 +26,7 @@ _WORDS = re.findall(
 )
 
 
-class Session:
+class AgentSession:
     """A growing request body; ``mode`` is what the fixed upstream is asked to do with it, and may change."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wire:
+class _SessionWire:
     """How a wire format writes a session; ``pair`` is a tool call and its result, as they stand in the messages."""
 
     path: str
@@ -118,7 +118,7 @@ def _tool(at: int) -> dict[str, Any]:
 _CORPUS = _corpus()
 _TOOLS = [_tool(at) for at in range(12)]
 WIRES = {
-    "chat": _Wire(
+    "chat": _SessionWire(
         path="/v1/chat/completions",
         head={"model": MODEL},
         opening=[{"role": "system", "content": _SYSTEM}],
@@ -126,7 +126,7 @@ WIRES = {
         user=lambda user: {"user": user},
         tools=orjson.dumps([{"type": "function", "function": tool} for tool in _TOOLS]),
     ),
-    "messages": _Wire(
+    "messages": _SessionWire(
         path="/v1/messages",
         head={"model": "claude-sonnet-4-5", "max_tokens": 8_000, "system": _SYSTEM},
         opening=[],

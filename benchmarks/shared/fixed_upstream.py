@@ -37,7 +37,7 @@ def _framed(data: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
+class FixedChat:
     """Answers of Chat Completions."""
 
     def whole(self) -> bytes:
@@ -69,7 +69,7 @@ def _chunk(delta: dict[str, str], finish: str | None = None) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class FixedMessages:
     """Answers of Anthropic Messages."""
 
     def whole(self) -> bytes:
@@ -109,16 +109,16 @@ def _event(name: str, **fields: object) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class FixedAnswers:
     """What is sent in one wire format."""
 
-    wire: Chat | Messages
+    wire: FixedChat | FixedMessages
     whole: bytes
     begun: bytes
     stream: list[bytes]
 
     @classmethod
-    def of(cls, wire: Chat | Messages) -> "Answers":
+    def of(cls, wire: FixedChat | FixedMessages) -> "FixedAnswers":
         """The answers, made beforehand."""
         first, *more = wire.opening()
         texts = [wire.text(f" word{at}") for at in range(EVENTS - 1 - len(more) - len(wire.end()))]
@@ -126,10 +126,10 @@ class Answers:
         return cls(wire, wire.whole(), b"".join([_STREAM_HEAD, first, *more]), stream)
 
 
-_ANSWERS = {b"/v1/chat/completions": Answers.of(Chat()), b"/v1/messages": Answers.of(Messages())}
+_ANSWERS = {b"/v1/chat/completions": FixedAnswers.of(FixedChat()), b"/v1/messages": FixedAnswers.of(FixedMessages())}
 
 
-class Upstream(asyncio.Protocol):
+class FixedUpstream(asyncio.Protocol):
     """One connection of a client; requests come one after the other."""
 
     transport: asyncio.Transport
@@ -181,7 +181,7 @@ class Upstream(asyncio.Protocol):
             # One write an iteration of the loop: uvloop would send what is written in one as one packet.
             asyncio.get_running_loop().call_soon(self._stream, stream, at + 1)
 
-    def _paced(self, wire: Chat | Messages, left: int, pace: float) -> None:
+    def _paced(self, wire: FixedChat | FixedMessages, left: int, pace: float) -> None:
         if not left:
             self._write(b"".join([*wire.end(), _LAST]))
             return
@@ -202,7 +202,7 @@ def _content_length(head: bytes) -> int:
 
 
 async def _serve(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", port, backlog=1024)
+    server = await asyncio.get_running_loop().create_server(FixedUpstream, "127.0.0.1", port, backlog=1024)
     await server.serve_forever()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from benchmarks.shared.agent_session import KEY, Session
+from benchmarks.shared.agent_session import KEY, AgentSession
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _REQUEST = re.compile(rb"\r\nx-request-id: *req_(\d+)", re.IGNORECASE)
@@ -24,7 +24,7 @@ class CallFailed(Exception):
 
 
 @dataclass(slots=True)
-class Reply:
+class TimedReply:
     """One answer: when its parts came, in seconds from the call; ``lags`` are nanoseconds from writing to reading.
 
     ``first`` is when the first event of a stream came; a body in one piece has none. ``upstream`` are the bytes of the
@@ -38,7 +38,7 @@ class Reply:
     lags: list[int] = field(default_factory=list)
 
 
-class Connection(asyncio.Protocol):
+class LoadConnection(asyncio.Protocol):
     """One kept-alive connection with at most one call on it."""
 
     transport: asyncio.Transport
@@ -49,20 +49,20 @@ class Connection(asyncio.Protocol):
             f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
             f"accept: */*\r\nauthorization: Bearer {KEY}\r\nuser-agent: OpenAI/Python 3.0\r\ncontent-length: "
         ).encode()
-        self._reply = Reply()
-        self._waiting: asyncio.Future[Reply] | None = None
+        self._reply = TimedReply()
+        self._waiting: asyncio.Future[TimedReply] | None = None
         self._buffer = b""
         self._missing: int | None = None
 
     @classmethod
-    async def open(cls, port: int, path: str) -> "Connection":
+    async def open(cls, port: int, path: str) -> "LoadConnection":
         """A connection to the server on this port, for calls to this path."""
         _, made = await asyncio.get_running_loop().create_connection(lambda: cls(port, path), "127.0.0.1", port)
         return made
 
-    async def call(self, body: bytes) -> Reply:
+    async def call(self, body: bytes) -> TimedReply:
         """Send one request and wait for the whole answer."""
-        self._reply, self._buffer, self._missing = Reply(), b"", None
+        self._reply, self._buffer, self._missing = TimedReply(), b"", None
         self._waiting = asyncio.get_running_loop().create_future()
         began = time.perf_counter()
         self.transport.write(self._head + b"%d\r\n\r\n" % len(body))
@@ -127,22 +127,22 @@ class Connection(asyncio.Protocol):
             self._waiting.set_exception(CallFailed(why))
 
 
-async def play(port: int, session: Session, calls: int, added: int = 300) -> list[Reply]:
+async def play(port: int, session: AgentSession, calls: int, added: int = 300) -> list[TimedReply]:
     """Play an agent: one call after the other, each the one before plus two messages, ``added`` bytes of results."""
-    connection = await Connection.open(port, session.path)
+    connection = await LoadConnection.open(port, session.path)
     try:
         return [await connection.call(session.grow(added)) for _ in range(calls)]
     finally:
         connection.close()
 
 
-async def rate(port: int, sessions: Sequence[Session], seconds: float) -> float:
+async def rate(port: int, sessions: Sequence[AgentSession], seconds: float) -> float:
     """Calls a second with all sessions played at once, counted after each has had an answer."""
     ends: list[float] = []
     deadline = time.perf_counter() + seconds
 
-    async def agent(session: Session) -> None:
-        connection = await Connection.open(port, session.path)
+    async def agent(session: AgentSession) -> None:
+        connection = await LoadConnection.open(port, session.path)
         while time.perf_counter() < deadline:
             await connection.call(session.grow())
             ends.append(time.perf_counter())
@@ -156,10 +156,10 @@ async def rate(port: int, sessions: Sequence[Session], seconds: float) -> float:
     return (len(inside) - 1) / (inside[-1] - inside[0])
 
 
-async def burst(port: int, sessions: Sequence[Session]) -> list[Reply]:
+async def burst(port: int, sessions: Sequence[AgentSession]) -> list[TimedReply]:
     """One call of each session, all at once, each on its own connection."""
     bodies = [session.body() for session in sessions]
-    connections = [await Connection.open(port, session.path) for session in sessions]
+    connections = [await LoadConnection.open(port, session.path) for session in sessions]
     try:
         pairs = zip(connections, bodies, strict=True)
         return await asyncio.gather(*(connection.call(body) for connection, body in pairs))

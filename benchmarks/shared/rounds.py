@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Measurement:
     """One line of the report: what was measured on each server, and what was demanded of ctxpager's ratio."""
 
     what: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from benchmarks.shared.rounds import Row
+from benchmarks.shared.rounds import Measurement
 
 SERVERS = {"direct": "direct", "bare": "bare", "litellm": "LiteLLM", "ctxpager": "ctxpager"}
 """The columns of what all servers are measured by: their names as targets, and in the table."""
@@ -37,24 +37,24 @@ class Grid:
         return "\n".join(f"| {' | '.join(cells)} |" for cells in (self.columns, rule, *self.lines)) + "\n"
 
 
-def verdicts(rows: Sequence[Row], servers: Mapping[str, str]) -> Grid:
+def verdicts(rows: Sequence[Measurement], servers: Mapping[str, str]) -> Grid:
     """One line a measurement, with the demand and whether it is met."""
     columns = ("what", "unit", *servers.values(), "ratio", "demand", "met")
     return Grid(columns, [_line(row, servers) for row in rows])
 
 
-def _line(row: Row, servers: Iterable[str]) -> list[str]:
+def _line(row: Measurement, servers: Iterable[str]) -> list[str]:
     values = [figure(row.values.get(name)) for name in servers]
     return [row.what, row.unit, *values, _ratio(row), _demand(row), _MARKS[row.ok]]
 
 
-def _ratio(row: Row) -> str:
+def _ratio(row: Measurement) -> str:
     if row.ratio is None:
         return ""
     return figure(row.ratio) + (f" {row.against}" if row.against == row.unit else f" x {row.against}")
 
 
-def _demand(row: Row) -> str:
+def _demand(row: Measurement) -> str:
     if row.at_most is not None:
         return f"<= {figure(row.at_most)}"
     return f">= {figure(row.at_least)}" if row.at_least is not None else ""

@@ -7,8 +7,8 @@ hour, so that whatever outlives the first lives for the second.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from instrumentation.replay.prepared import Call, Prepared
-from instrumentation.replay.recording import Recording, Step
+from instrumentation.replay.prepared import Prepared, PreparedCall
+from instrumentation.replay.recording import RecordedCall, Recording
 from pager.paging.page_table import common_length
 from pager.pricing.catalog import family_of
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
@@ -38,7 +38,7 @@ def _pauses(recording: Recording) -> Iterator[bool]:
         latest[step.branch] = step.at
 
 
-def _with(step: Step, held: dict[int, float]) -> Step:
+def _with(step: RecordedCall, held: dict[int, float]) -> RecordedCall:
     seconds = held.get(step.branch, 0.0)
     granted = step.usage is not None and (step.usage.written_5m or step.usage.written_1h)
     if not seconds or granted or step.lifetime:
@@ -48,7 +48,7 @@ def _with(step: Step, held: dict[int, float]) -> Step:
 
 def _outlived(prepared: Prepared) -> Iterator[tuple[int, float]]:
     """The pauses of more than five minutes after which a branch's prompt was found again."""
-    latest: dict[int, Call] = {}
+    latest: dict[int, PreparedCall] = {}
     for call in prepared.calls:
         step = call.step
         before = latest.get(step.branch)
@@ -59,7 +59,7 @@ def _outlived(prepared: Prepared) -> Iterator[tuple[int, float]]:
         latest[step.branch] = call
 
 
-def _was_found(before: Call, call: Call) -> bool:
+def _was_found(before: PreparedCall, call: PreparedCall) -> bool:
     usage = call.step.usage
     if usage is None or not usage.cached or before.step.model != call.step.model:
         return False

@@ -14,7 +14,7 @@ from instrumentation.accounting.billing import Charged
 from instrumentation.accounting.usage_cost import priced_as, units
 from instrumentation.replay.drafts import LONGEST_TOKEN, size_of
 from instrumentation.replay.prepared import Prepared
-from instrumentation.replay.recording import Step
+from instrumentation.replay.recording import RecordedCall
 from pager.log.events import Tokens
 from pager.pricing.rates import Models
 
@@ -27,13 +27,13 @@ class Counted(NamedTuple):
     whole: bool
 
 
-def calls(prepared: Prepared, bills: Sequence[Charged]) -> Iterator[tuple[Step, Counted | None]]:
+def calls(prepared: Prepared, bills: Sequence[Charged]) -> Iterator[tuple[RecordedCall, Counted | None]]:
     """Every step with its tokens, None where it was not answered; ``bills`` are those of ``Prepared.bills``."""
     for step, (before, after) in zip(prepared.recording.steps, pairwise(bills), strict=True):
         yield step, _counted(step, before, after) if step.answered else None
 
 
-def _counted(step: Step, before: Charged, after: Charged) -> Counted:
+def _counted(step: RecordedCall, before: Charged, after: Charged) -> Counted:
     usage = step.usage
     if usage is not None and usage.input:
         whole = usage.output * LONGEST_TOKEN >= size_of(step.said)
@@ -46,7 +46,7 @@ def _counted(step: Step, before: Charged, after: Charged) -> Counted:
     return Counted(Tokens(tokens, cached, written, step.output, written_1h=long), told=False, whole=True)
 
 
-def cost(step: Step, tokens: Tokens, models: Models) -> float:
+def cost(step: RecordedCall, tokens: Tokens, models: Models) -> float:
     """What tokens of a call cost, in units of one uncached input token."""
     return units(tokens, models.prices(priced_as(models, step.model, step.served)))
 

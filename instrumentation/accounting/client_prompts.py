@@ -9,7 +9,7 @@ from pager.log.events import CallReceived
 from pager.log.store import Stored
 
 
-class Sent(NamedTuple):
+class ClientCall(NamedTuple):
     """A call as it was received, and the digests of all its messages; None where the log lacks what it builds on."""
 
     seq: int
@@ -33,7 +33,7 @@ class Sent(NamedTuple):
         return put_together(self.call, self.messages, found)
 
 
-def sent(log: Iterable[Stored]) -> Iterator[Sent]:
+def sent(log: Iterable[Stored]) -> Iterator[ClientCall]:
     """Every call in the log with its full list of messages, in order."""
     latest: dict[tuple[str, int], tuple[bytes, ...] | None] = {}
     for row in log:
@@ -41,7 +41,7 @@ def sent(log: Iterable[Stored]) -> Iterator[Sent]:
             call = row.event
             messages = _messages(call, latest.get((row.session, call.parent_branch or 0)))
             latest[row.session, call.branch] = messages
-            yield Sent(row.seq, row.session, row.at, call, messages)
+            yield ClientCall(row.seq, row.session, row.at, call, messages)
 
 
 def _messages(call: CallReceived, parent: tuple[bytes, ...] | None) -> tuple[bytes, ...] | None:

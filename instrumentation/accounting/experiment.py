@@ -11,7 +11,7 @@ from instrumentation.accounting.confidence import (
     needed,
     ratio,
 )
-from instrumentation.accounting.usage_cost import Cost, cost
+from instrumentation.accounting.usage_cost import UsageCost, cost
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,
@@ -31,7 +31,7 @@ DOLLARS, UNITS = "dollars", "units"
 
 
 @dataclass(slots=True)
-class Session:
+class ArmSession:
     """What became of one session of an arm.
 
     ``calls`` counts the answered calls whose tokens were reported, by which it is priced, ``untold`` the other answered
@@ -42,7 +42,7 @@ class Session:
     arm: str
     calls: int = 0
     untold: int = 0
-    cost: Cost = field(default_factory=Cost)
+    cost: UsageCost = field(default_factory=UsageCost)
     page_ins: int = 0
     failures: int = 0
 
@@ -69,7 +69,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ArmComparison:
     """One arm against the control, by cost per call; ``ratio`` is None where there are too few sessions.
 
     ``needed`` are the sessions of both that would tell them apart if the ratio is true, 0 where they are told apart
@@ -85,15 +85,15 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ExperimentReport:
     """An experiment so far; ``outside`` counts the sessions that were given to no arm."""
 
     arms: Sequence[Arm]
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[ArmComparison]
     outside: int
 
 
-def report(store: Store, models: Models, shares: Mapping[str, float], since: float = 0.0) -> Report:
+def report(store: Store, models: Models, shares: Mapping[str, float], since: float = 0.0) -> ExperimentReport:
     """The experiment in this log, by its sessions that began at ``since`` or later; ``shares`` are those in force."""
     opened = {row.session: row for row in store.sessions()}
     arms = {name: _arm_of(row) for name, row in opened.items() if row.at >= since}
@@ -102,16 +102,16 @@ def report(store: Store, models: Models, shares: Mapping[str, float], since: flo
     by_arm = {arm: list(its) for arm, its in groupby(sessions, key=lambda one: one.arm)}
     order = sorted(by_arm, key=lambda arm: (arm != UNCHANGED, -shares.get(arm, 0.0), -len(by_arm[arm]), arm))
     told = [_summed(arm, by_arm[arm]) for arm in order]
-    return Report(told, list(_comparisons(order, by_arm)), sum(not arm for arm in arms.values()))
+    return ExperimentReport(told, list(_comparisons(order, by_arm)), sum(not arm for arm in arms.values()))
 
 
 def _arm_of(row: Stored) -> str:
     return row.event.arm if isinstance(row.event, SessionOpened) else ""
 
 
-def _read(log: Iterable[Stored], name: str, arm: str, models: Models) -> Session:
+def _read(log: Iterable[Stored], name: str, arm: str, models: Models) -> ArmSession:
     """What one session cost, and what happened in it."""
-    session = Session(name, arm)
+    session = ArmSession(name, arm)
     asked: dict[tuple[int, int], str] = {}
     told: set[tuple[int, int]] = set()
     answered: set[tuple[int, int]] = set()
@@ -136,13 +136,13 @@ def _read(log: Iterable[Stored], name: str, arm: str, models: Models) -> Session
     return session
 
 
-def _counts(session: Session) -> bool:
+def _counts(session: ArmSession) -> bool:
     return session.answered >= SHORTEST and session.calls > 0 and session.cost.units > 0
 
 
-def _summed(arm: str, sessions: Sequence[Session]) -> Arm:
+def _summed(arm: str, sessions: Sequence[ArmSession]) -> Arm:
     counted = [one for one in sessions if _counts(one)]
-    total = Cost()
+    total = UsageCost()
     for one in counted:
         total = total.plus(one.cost)
     short = sum(one.answered < SHORTEST for one in sessions)
@@ -160,7 +160,7 @@ def _summed(arm: str, sessions: Sequence[Session]) -> Arm:
     )
 
 
-def _comparisons(order: Sequence[str], by_arm: Mapping[str, Sequence[Session]]) -> Iterator[Comparison]:
+def _comparisons(order: Sequence[str], by_arm: Mapping[str, Sequence[ArmSession]]) -> Iterator[ArmComparison]:
     """Every arm against the first."""
     counted = {arm: [one for one in by_arm[arm] if _counts(one)] for arm in order}
     control, *others = order or [""]
@@ -168,16 +168,16 @@ def _comparisons(order: Sequence[str], by_arm: Mapping[str, Sequence[Session]]) 
         yield _compared(arm, counted[arm], control, counted[control])
 
 
-def _compared(arm: str, own: Sequence[Session], control: str, others: Sequence[Session]) -> Comparison:
+def _compared(arm: str, own: Sequence[ArmSession], control: str, others: Sequence[ArmSession]) -> ArmComparison:
     """In dollars where the price of every model is known, as units differ between models."""
     by = DOLLARS if all(one.cost.dollars is not None for one in (*own, *others)) else UNITS
     sizes = (len(own), len(others))
     if min(sizes) < FEWEST:
-        return Comparison(arm, control, sizes, by)
+        return ArmComparison(arm, control, sizes, by)
     found = ratio(group(_costs(own, by)), group(_costs(others, by)))
     enough = needed(found, sum(sizes)) if not found.is_told else 0
-    return Comparison(arm, control, sizes, by, found, int(enough) if enough < MOST_NEEDED else None)
+    return ArmComparison(arm, control, sizes, by, found, int(enough) if enough < MOST_NEEDED else None)
 
 
-def _costs(sessions: Sequence[Session], by: str) -> list[tuple[float, int]]:
+def _costs(sessions: Sequence[ArmSession], by: str) -> list[tuple[float, int]]:
     return [((one.cost.dollars or 0.0) if by == DOLLARS else one.cost.units, one.calls) for one in sessions]

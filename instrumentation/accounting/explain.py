@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from instrumentation.accounting.addresses import Where, find_call, meant
 from instrumentation.accounting.client_prompts import sent
-from instrumentation.accounting.page_verdicts import Row, rows
-from instrumentation.accounting.tool_log import Source
+from instrumentation.accounting.page_verdicts import PageVerdict, rows
+from instrumentation.accounting.tool_log import LogContents
 from instrumentation.accounting.tool_use import Tooling, tooling
 from pager.errors import ConfigError, NotUnderstood, StoreCorrupt
 from pager.log.bypass import NOT_PLANNED
@@ -110,11 +110,11 @@ class Explanation:
     tools: Tooling | None
     logged: Logged
     weighing: Weighing
-    rows: Sequence[Row]
+    rows: Sequence[PageVerdict]
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _ExplainedCall:
     """A call with all that it was decided from."""
 
     name: str
@@ -140,7 +140,7 @@ def explain(
 
     ``instead`` is a policy to weigh under, whatever was in force then; empty for the one that was.
     """
-    case, source = _case(store, meant(store, session), call, load_dialect), Source(store.blob, load_dialect)
+    case, source = _case(store, meant(store, session), call, load_dialect), LogContents(store.blob, load_dialect)
     known, learned = _experience(store, case.session.learned)
     terms = _terms(case, rules, known)
     named, chosen_by = (instead, "as asked for now") if instead else _policy_name(case, rules.policy)
@@ -190,7 +190,7 @@ def explain(
 # ---------------------------------------------------------------- the call as it was
 
 
-def _case(store: Store, name: str, call: str, load_dialect: Callable[[str], Dialect]) -> _Case:
+def _case(store: Store, name: str, call: str, load_dialect: Callable[[str], Dialect]) -> _ExplainedCall:
     log = list(store.events(name))
     where = find_call(log, call)
     spot = next(one for one in sent(log) if (one.call.branch, one.call.call, one.call.attempt) == where)
@@ -204,7 +204,7 @@ def _case(store: Store, name: str, call: str, load_dialect: Callable[[str], Dial
     table = session.pages.tables.get(where.branch)
     if table is None or (table.call, table.attempt) != (where.call, where.attempt):
         raise ConfigError(f"call {call}: its messages can't be told apart, so that nothing of it can be paged")
-    return _Case(name, log, end, where, session, table, request, dialect, _logged(log, where))
+    return _ExplainedCall(name, log, end, where, session, table, request, dialect, _logged(log, where))
 
 
 def _logged(log: Sequence[Stored], where: Where) -> Logged:
@@ -227,7 +227,7 @@ def _is_at(row: Stored, where: Where) -> bool:
     return (event.branch, event.call, event.attempt) == where
 
 
-def _decide_tools(case: _Case, source: Source) -> None:
+def _decide_tools(case: _ExplainedCall, source: LogContents) -> None:
     """Carry out what was decided of the tools at this call: that comes before anything is weighed."""
     for row in case.log:
         event = row.event
@@ -239,7 +239,7 @@ def _is_call(row: Stored, where: Where) -> bool:
     return isinstance(row.event, CallReceived) and (row.event.branch, row.event.call) == where[:2]
 
 
-def _evicted_at(case: _Case) -> dict[str, int]:
+def _evicted_at(case: _ExplainedCall) -> dict[str, int]:
     """The call at which each page went that had gone before, by the page's name; a fork begins with what had gone."""
     at: dict[int, dict[str, int]] = {}
     for row in case.log[: case.end]:
@@ -266,12 +266,12 @@ def _experience(store: Store, version: str) -> tuple[Experience, str]:
         return SHIPPED, f"what is shipped: {error}"
 
 
-def _terms(case: _Case, rules: PlanningRules, known: Experience) -> Terms:
+def _terms(case: _ExplainedCall, rules: PlanningRules, known: Experience) -> Terms:
     caller, marks = Caller(case.session.tenant, case.session.harness), rules.cache_marks
     return terms_of(case.request, case.table, rules.rates(), known, caller=caller, marks=marks, grace=rules.grace)
 
 
-def _policy_name(case: _Case, configured: str) -> tuple[str, str]:
+def _policy_name(case: _ExplainedCall, configured: str) -> tuple[str, str]:
     """The policy that was in force, or the one that is now; and how it is known."""
     here = next((event.policy for event in case.logged.repacks if event.policy), "")
     if here:
@@ -285,7 +285,7 @@ def _policy_name(case: _Case, configured: str) -> tuple[str, str]:
     return configured, "configured now; the log does not say which one was then"
 
 
-def _unplanned(case: _Case, policy: str) -> str:
+def _unplanned(case: _ExplainedCall, policy: str) -> str:
     """Why nobody was asked what to evict at this call; empty if somebody was."""
     if policy == UNCHANGED:
         return f"{UNCHANGED} changes nothing"

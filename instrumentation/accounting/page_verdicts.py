@@ -10,7 +10,7 @@ from pager.paging.policy import PageView, View, Weighed
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PageVerdict:
     """One page: ``state`` is resident, evicted or pinned, ``why`` says more of it.
 
     ``went`` is what was logged, ``goes`` what the policy says now. The numbers are those of ``Weighed``; None where the
@@ -41,13 +41,13 @@ class _Judge:
     unplanned: str
     grace: int
 
-    def row(self, page: Page, seen: PageView, weighed: Weighed | None) -> Row:
+    def row(self, page: Page, seen: PageView, weighed: Weighed | None) -> PageVerdict:
         state, why = self._state(page, seen)
         goes = any(page is one for one in self.plan.pages) and not self.unplanned
         verdict = self._verdict(seen, weighed, why, goes=goes)
         told = weighed if seen.resident else None  # what is gone was not weighed
         numbers = (None,) * 4 if told is None else (told.chance, told.saving, told.fault, told.worth)
-        return Row(seen, self.table.about(page), state, why, page.name in self.gone, goes, verdict, *numbers)
+        return PageVerdict(seen, self.table.about(page), state, why, page.name in self.gone, goes, verdict, *numbers)
 
     def _state(self, page: Page, seen: PageView) -> tuple[str, str]:
         if not seen.resident:
@@ -88,7 +88,7 @@ def rows(
     evicted_at: Mapping[str, int],
     unplanned: str,
     grace: int,
-) -> list[Row]:
+) -> list[PageVerdict]:
     """Every page in the order of the prompt.
 
     ``plan`` is what the policy wants now, ``gone`` are the pages that went, with the cause, ``evicted_at`` the calls at

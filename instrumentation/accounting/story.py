@@ -14,7 +14,7 @@ WASTE = ("unused_schemas", "stale", "duplicates", "superseded", "resent")
 """The parts that are waste, each the cause of its own."""
 
 
-class Parts(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoryParts(msgspec.Struct, frozen=True, omit_defaults=True):
     """The tokens of one prompt, or of several, by what they are.
 
     - ``system``: the system prompt, the first time that a branch sends it; ``resent``: the same text again, in later
@@ -52,12 +52,12 @@ class Parts(msgspec.Struct, frozen=True, omit_defaults=True):
         """What need not have been sent, by cause."""
         return {name: getattr(self, name) for name in WASTE}
 
-    def plus(self, other: "Parts") -> "Parts":
+    def plus(self, other: "StoryParts") -> "StoryParts":
         """The sum of both, part by part."""
-        return Parts(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+        return StoryParts(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
-class Repack(msgspec.Struct, frozen=True, omit_defaults=True):
+class RepackStory(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change of the prompt before its end: why, how many pages went, and what the provider must read again for it."""
 
     cause: str
@@ -118,8 +118,8 @@ class CallStory(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     at: float
     model: str
-    client: Parts
-    sent: Parts
+    client: StoryParts
+    sent: StoryParts
     input: int = 0
     cached: int = 0
     written: int = 0
@@ -135,7 +135,7 @@ class CallStory(msgspec.Struct, frozen=True, omit_defaults=True):
     schemas_in: int = 0
     corrected: int = 0
     working: int = 0
-    repack: Repack | None = None
+    repack: RepackStory | None = None
     calls: Sequence[str] = ()
     cached_before: int = 0
     new: int = 0
@@ -171,15 +171,15 @@ class Story(msgspec.Struct, frozen=True, omit_defaults=True):
     failed: int = 0
 
     @property
-    def client(self) -> Parts:
+    def client(self) -> StoryParts:
         """The parts of all prompts as the client sent them."""
         return _sum(call.client for call in self.calls)
 
     @property
-    def sent(self) -> Parts:
+    def sent(self) -> StoryParts:
         """The parts of all prompts as they went upstream."""
         return _sum(call.sent for call in self.calls)
 
 
-def _sum(parts: Iterable[Parts]) -> Parts:
-    return reduce(Parts.plus, parts, Parts())
+def _sum(parts: Iterable[StoryParts]) -> StoryParts:
+    return reduce(StoryParts.plus, parts, StoryParts())

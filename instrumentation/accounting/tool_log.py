@@ -41,7 +41,7 @@ def in_form(form: Form, count: int) -> ByForm:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ToolDecision:
     """A logged decision: ``offered`` are the tokens of all tools whole, ``sent`` those sent, ``tools`` how many."""
 
     event: ToolsDecided
@@ -51,22 +51,22 @@ class Decision:
     tools: ByForm
 
 
-class Source:
+class LogContents:
     """Reads contents of a log; what sessions share, as those of one client program mostly do, is read once."""
 
     def __init__(self, fetch: Fetch, load_dialect: Callable[[str], Dialect]) -> None:
         self.fetch = fetch
         self._load_dialect = load_dialect
-        self._decisions: dict[str, Decision] = {}
+        self._decisions: dict[str, ToolDecision] = {}
         self._offered: dict[tuple[str, ...], str] = {}
 
-    def decision(self, event: ToolsDecided) -> Decision:
+    def decision(self, event: ToolsDecided) -> ToolDecision:
         """The decision of an event; raises StoreCorrupt where its content can't be read."""
         if event.decision not in self._decisions:
             self._decisions[event.decision] = self._decoded(event)
         return replace(self._decisions[event.decision], event=event)
 
-    def _decoded(self, event: ToolsDecided) -> Decision:
+    def _decoded(self, event: ToolsDecided) -> ToolDecision:
         content = self.fetch(bytes.fromhex(event.decision))
         if content is None:
             raise StoreCorrupt(f"the decision {event.decision[:12]} on tools is not in the log; run `ctxpager check`")
@@ -77,7 +77,7 @@ class Source:
         sent, tools = NONE, NONE
         for one in decided.sent:
             sent, tools = sent.plus(in_form(one.form, one.tokens)), tools.plus(in_form(one.form, 1))
-        return Decision(event, decided, decided.whole_tokens, sent, tools)
+        return ToolDecision(event, decided, decided.whole_tokens, sent, tools)
 
     def offered(self, call: CallReceived) -> str:
         """The digest of the list of tools that a call offered; empty if it offered none, or they can't be read."""

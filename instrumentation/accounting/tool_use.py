@@ -13,8 +13,8 @@ from instrumentation.accounting.addresses import Where, meant
 from instrumentation.accounting.tool_log import (
     NONE,
     ByForm,
-    Decision,
-    Source,
+    LogContents,
+    ToolDecision,
     in_form,
 )
 from pager.log.bypass import BypassReason
@@ -38,7 +38,7 @@ ALL = "all"
 
 
 @dataclass(slots=True)
-class Call:
+class ToolsOfCall:
     """The tools in the prompts of one attempt at a call, in tokens; ``in_full`` prompts had short ones whole."""
 
     session: str
@@ -52,7 +52,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Tool:
+class ToolAccount:
     """One tool: ``prompts`` that had it, by form, its tokens in them as ``offered`` and as ``sent``, and its calls.
 
     Calls of it while it was sent short were made ``at_once``, or ``after_fault``: the first after the model had seen
@@ -80,7 +80,7 @@ class Tool:
         """The calls of it that were made while it was sent short."""
         return self.at_once + self.after_fault + self.passed_on
 
-    def add(self, other: "Tool") -> None:
+    def add(self, other: "ToolAccount") -> None:
         """Count what another session says of the tool of this name; its decision is taken to be the later one."""
         self.reason = other.reason or self.reason
         self.prompts, self.sent = self.prompts.plus(other.prompts), self.sent.plus(other.sent)
@@ -94,7 +94,7 @@ _COUNTS = (
 
 
 @dataclass(slots=True)
-class Account:
+class ToolsAccount:
     """The tools of some sessions. ``undecided`` counts answered calls for whose tools no decision held.
 
     ``without`` counts the sessions that have no decision at all; they are in no other number.
@@ -104,8 +104,8 @@ class Account:
     without: int = 0
     decisions: int = 0
     undecided: int = 0
-    calls: list[Call] = field(default_factory=list)
-    tools: dict[str, Tool] = field(default_factory=dict)
+    calls: list[ToolsOfCall] = field(default_factory=list)
+    tools: dict[str, ToolAccount] = field(default_factory=dict)
 
     @property
     def prompts(self) -> int:
@@ -134,13 +134,13 @@ class Account:
         """A count of all tools together."""
         return sum(getattr(one, name) for one in self.tools.values())
 
-    def add(self, other: "Account") -> None:
+    def add(self, other: "ToolsAccount") -> None:
         """Count another session."""
         self.sessions, self.without = self.sessions + other.sessions, self.without + other.without
         self.decisions, self.undecided = self.decisions + other.decisions, self.undecided + other.undecided
         self.calls += other.calls
         for name, tool in other.tools.items():
-            self.tools.setdefault(name, Tool(name)).add(tool)
+            self.tools.setdefault(name, ToolAccount(name)).add(tool)
 
 
 def chosen(store: Store, named: Sequence[str], since: float = 0.0) -> list[str]:
@@ -150,11 +150,11 @@ def chosen(store: Store, named: Sequence[str], since: float = 0.0) -> list[str]:
     return [name for name in sorted(wanted, key=lambda one: (opened[one], one)) if opened[name] >= since]
 
 
-def account(store: Store, names: Iterable[str], load_dialect: Callable[[str], Dialect]) -> Account:
+def account(store: Store, names: Iterable[str], load_dialect: Callable[[str], Dialect]) -> ToolsAccount:
     """The tools of these sessions together; raises StoreCorrupt."""
-    total, source = Account(), Source(store.blob, load_dialect)
+    total, source = ToolsAccount(), LogContents(store.blob, load_dialect)
     for name in names:
-        reader = Reader(name, source)
+        reader = ToolUseReader(name, source)
         reader.read(store.events(name))
         total.add(reader.account())
     return total
@@ -163,32 +163,32 @@ def account(store: Store, names: Iterable[str], load_dialect: Callable[[str], Di
 # ---------------------------------------------------------------- what is in the log
 
 
-class Reader:
+class ToolUseReader:
     """Reads one session; ``decisions`` are those of its log, in order."""
 
-    def __init__(self, session: str, source: Source) -> None:
-        self.decisions: list[Decision] = []
+    def __init__(self, session: str, source: LogContents) -> None:
+        self.decisions: list[ToolDecision] = []
         self._session = session
         self._source = source
         self._dialects: dict[int, str] = {}
-        self._decided: dict[int, Decision] = {}
+        self._decided: dict[int, ToolDecision] = {}
         self._received: dict[Where, CallReceived] = {}
         self._latest: dict[tuple[int, int], Where] = {}
-        self._held: dict[Where, Decision] = {}
+        self._held: dict[Where, ToolDecision] = {}
         self._uncarried: set[Where] = set()
         self._short: dict[Where, Toolset] = {}
         self._seen: set[tuple[int, str]] = set()
         self._prompts: Counter[tuple[str, bool]] = Counter()
         self._undecided = 0
-        self._calls: dict[Where, Call] = {}
-        self._tools: dict[str, Tool] = {}
+        self._calls: dict[Where, ToolsOfCall] = {}
+        self._tools: dict[str, ToolAccount] = {}
 
     def read(self, log: Iterable[Stored]) -> None:
         """Read events, in order."""
         for row in log:
             self._take(row.event)
 
-    def in_force(self, where: Where) -> Decision | None:
+    def in_force(self, where: Where) -> ToolDecision | None:
         """The decision that held in its branch at a call; the call may have offered other tools."""
         return self._held.get(where)
 
@@ -201,10 +201,10 @@ class Reader:
         """Whether a call had tools whole that were to be short."""
         return where in self._calls and self._calls[where].in_full > 0
 
-    def account(self) -> Account:
+    def account(self) -> ToolsAccount:
         """What was read so far."""
         if not self.decisions:
-            return Account(without=1)
+            return ToolsAccount(without=1)
         tools = {
             name: replace(tool, called_in=tool.sessions if tool.calls else 0) for name, tool in self._tools.items()
         }
@@ -212,7 +212,7 @@ class Reader:
         for (digest, short), times in self._prompts.items():
             for one in latest[digest].sent:
                 _count_prompts(tools[one.name], one, times, short=short)
-        return Account(1, 0, len(self.decisions), self._undecided, list(self._calls.values()), tools)
+        return ToolsAccount(1, 0, len(self.decisions), self._undecided, list(self._calls.values()), tools)
 
     def _take(self, event: Event) -> None:
         match event:
@@ -299,7 +299,7 @@ class Reader:
             return False
         decision = self._held[where]
         short = short or not decision.decided.shortened
-        call = self._calls.setdefault(where, Call(self._session, *where))
+        call = self._calls.setdefault(where, ToolsOfCall(self._session, *where))
         call.prompts += 1
         call.in_full += not short
         call.offered += decision.offered
@@ -307,11 +307,11 @@ class Reader:
         self._prompts[decision.event.decision, short] += 1
         return True
 
-    def _tool(self, name: str) -> Tool:
-        return self._tools.setdefault(name, Tool(name))
+    def _tool(self, name: str) -> ToolAccount:
+        return self._tools.setdefault(name, ToolAccount(name))
 
 
-def _count_prompts(tool: Tool, one: Sent, times: int, *, short: bool) -> None:
+def _count_prompts(tool: ToolAccount, one: Sent, times: int, *, short: bool) -> None:
     """Add so many prompts with this tool, as it was decided or, where they were not ``short``, whole."""
     prompts, sent = in_form(one.form, times), in_form(one.form, times * one.tokens)
     if not short:
@@ -324,7 +324,7 @@ def _count_prompts(tool: Tool, one: Sent, times: int, *, short: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SentTool:
     """How one tool was sent, and why; ``handle`` is empty for one that was sent whole."""
 
     name: str
@@ -354,12 +354,12 @@ class Tooling:
     offered: ByForm
     sent: ByForm
     unused: str
-    each: Sequence[Told]
+    each: Sequence[SentTool]
 
 
-def tooling(log: Iterable[Stored], where: Where, source: Source) -> Tooling | None:
+def tooling(log: Iterable[Stored], where: Where, source: LogContents) -> Tooling | None:
     """What held for the tools at a call of a session; None where nothing was decided by then."""
-    reader = Reader("", source)
+    reader = ToolUseReader("", source)
     reader.read(log)
     decision = reader.in_force(where)
     if decision is None:
@@ -379,18 +379,18 @@ def tooling(log: Iterable[Stored], where: Where, source: Source) -> Tooling | No
         decision.sent,
         _unused(reader, where),
         [
-            Told(one.name, one.form, one.reason, one.whole_tokens, one.tokens, one.handle)
+            SentTool(one.name, one.form, one.reason, one.whole_tokens, one.tokens, one.handle)
             for one in decision.decided.sent
         ],
     )
 
 
-def _before(decisions: Iterable[Decision], event: ToolsDecided) -> str:
+def _before(decisions: Iterable[ToolDecision], event: ToolsDecided) -> str:
     first = next(one.event for one in decisions if one.event.decision == event.decision)
     return "" if first.reason == event.reason else f"call {first.branch}:{first.call}: {first.reason}"
 
 
-def _unused(reader: Reader, where: Where) -> str:
+def _unused(reader: ToolUseReader, where: Where) -> str:
     if not reader.offers(where):
         return "it offers other tools, or none"
     return "it went out with all of its tools whole" if reader.in_full(where) else ""

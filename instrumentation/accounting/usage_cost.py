@@ -9,16 +9,16 @@ from pager.pricing.rates import Models
 MILLION = 1_000_000
 
 
-class Cost(NamedTuple):
+class UsageCost(NamedTuple):
     """A cost in units of one uncached input token of its model; in dollars, too, where that token's price is known."""
 
     units: float = 0.0
     dollars: float | None = 0.0
 
-    def plus(self, other: "Cost") -> "Cost":
+    def plus(self, other: "UsageCost") -> "UsageCost":
         """The sum of both; in dollars only where both are known."""
         known = self.dollars is not None and other.dollars is not None
-        return Cost(self.units + other.units, (self.dollars or 0.0) + (other.dollars or 0.0) if known else None)
+        return UsageCost(self.units + other.units, (self.dollars or 0.0) + (other.dollars or 0.0) if known else None)
 
 
 def units(usage: Tokens, prices: Prices) -> float:
@@ -40,9 +40,9 @@ def priced_as(models: Models, asked: str, served: str = "") -> str:
     return asked if models.find(asked).known or not served else served
 
 
-def cost(usage: Tokens, models: Models, asked: str, served: str = "") -> Cost:
+def cost(usage: Tokens, models: Models, asked: str, served: str = "") -> UsageCost:
     """What a request cost that asked for a model, where the provider said that ``served`` has answered."""
     name = priced_as(models, asked, served)
     counted = units(usage, models.prices(name))
     price = models.find(name).input
-    return Cost(counted, counted * price / MILLION if price else None)
+    return UsageCost(counted, counted * price / MILLION if price else None)

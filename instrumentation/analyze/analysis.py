@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from instrumentation.accounting.story import WASTE
 from instrumentation.accounting.waste.session_waste import Totals
-from instrumentation.analyze.cache import Cache
+from instrumentation.analyze.cache import ResultCache
 from instrumentation.analyze.file_summaries import (
     AnalysisMethod,
     FileRun,
@@ -31,9 +31,9 @@ from instrumentation.analyze.session_summary import (
 from instrumentation.replay import log_files
 from instrumentation.replay.compare import (
     Comparison,
-    Conditions,
     Contender,
-    Played,
+    PlayedSession,
+    ReplayConditions,
 )
 from instrumentation.replay.knowing import KNOWING
 from pager.paging.policy_loader import load_policy
@@ -174,8 +174,8 @@ def _format(name: str, found: Sequence[FoundSession]) -> FormatCount:
     )
 
 
-def _played(session: SessionSummary) -> Played:
-    return Played(session.name, session.steps, session.before, tuple(one.outcome for one in session.replayed))
+def _played(session: SessionSummary) -> PlayedSession:
+    return PlayedSession(session.name, session.steps, session.before, tuple(one.outcome for one in session.replayed))
 
 
 # ---------------------------------------------------------------- doing it
@@ -191,7 +191,7 @@ def analyze(
     wanted: SessionFilter = EVERYTHING,
     *,
     jobs: int = 1,
-    cache: Cache | None = None,
+    cache: ResultCache | None = None,
     told: ProgressReport = no_progress,
 ) -> Analysis:
     """Analyse all logs below these paths; the result is the same for any order and any number of jobs."""
@@ -237,7 +237,7 @@ def _read(files: Sequence[SummarizedFile], work: WorkDone, older: int, left_out:
 # ---------------------------------------------------------------- what it depends on
 
 
-def prepare(contenders: Sequence[Contender], conditions: Conditions) -> AnalysisMethod:
+def prepare(contenders: Sequence[Contender], conditions: ReplayConditions) -> AnalysisMethod:
     """The method for these policies; its key covers our own code too."""
     models = conditions.rates()
     known = blake2b(_code(), digest_size=16)

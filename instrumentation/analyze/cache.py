@@ -30,7 +30,7 @@ DELETE FROM entries WHERE number <= (
 _SEAL = 16
 
 
-class Cache:
+class ResultCache:
     """Values by name, in a folder; a folder that can't be read or written is an empty cache."""
 
     def __init__(self, folder: Path) -> None:

@@ -11,10 +11,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from instrumentation.analyze import analysis
 from instrumentation.analyze.agents import setups, usual_places
-from instrumentation.analyze.cache import Cache
+from instrumentation.analyze.cache import ResultCache
 from instrumentation.analyze.file_summaries import AnalysisMethod, ProgressReport
 from instrumentation.replay import policy_options as chosen
-from instrumentation.replay.compare import Conditions, Contender
+from instrumentation.replay.compare import Contender, ReplayConditions
 from instrumentation.reports import analyze as analyze_words
 from pager.config.loading import Settings
 from pager.errors import ConfigError
@@ -45,7 +45,7 @@ def run(wanted: AnalyzeOptions, settings: Settings, env: Mapping[str, str], err:
     paths = _paths(wanted, settings, env, err)
     with ExitStack() as stack:
         told = stack.enter_context(progress_bar(err))
-        cache = Cache(Path(user_cache_dir("ctxpager")) / "analyze") if wanted.caches else None
+        cache = ResultCache(Path(user_cache_dir("ctxpager")) / "analyze") if wanted.caches else None
         if cache:
             stack.callback(cache.close)
         counted = analysis.SessionFilter(wanted.shortest, wanted.since)
@@ -60,7 +60,7 @@ def _how(wanted: AnalyzeOptions, settings: Settings) -> AnalysisMethod:
     """How sessions are played: as they went out, and under each of the policies."""
     named = chosen.contenders(wanted.policies, (), (settings.policy, settings.paging.policy_options))
     contenders = [Contender(UNCHANGED), *(one for one in named if one.name != UNCHANGED)]
-    return analysis.prepare(contenders, Conditions.of(settings, shortest=wanted.shortest))
+    return analysis.prepare(contenders, ReplayConditions.of(settings, shortest=wanted.shortest))
 
 
 def _paths(wanted: AnalyzeOptions, settings: Settings, env: Mapping[str, str], err: TextIO) -> Sequence[Path]:

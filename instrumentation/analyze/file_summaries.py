@@ -20,10 +20,10 @@ from typing import NamedTuple
 import msgspec
 
 from instrumentation.accounting import cache_lifetimes
-from instrumentation.analyze.cache import Cache
+from instrumentation.analyze.cache import ResultCache
 from instrumentation.analyze.session_summary import SessionSummary, summed_up
 from instrumentation.replay import log_files
-from instrumentation.replay.compare import Conditions, Contender
+from instrumentation.replay.compare import Contender, ReplayConditions
 from instrumentation.replay.log_files import Imported, Problems
 from instrumentation.replay.prepared import Prepared
 from pager.errors import PagerError
@@ -44,7 +44,7 @@ class AnalysisMethod:
 
     key: str
     contenders: tuple[Contender, ...] = field(default=(), compare=False)
-    conditions: Conditions = field(default_factory=Conditions, compare=False)
+    conditions: ReplayConditions = field(default_factory=ReplayConditions, compare=False)
 
 
 class FileSummary(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ class WorkDone:
 class FileRun:
     """One run over some files."""
 
-    def __init__(self, how: AnalysisMethod, jobs: int, cache: Cache | None, told: ProgressReport) -> None:
+    def __init__(self, how: AnalysisMethod, jobs: int, cache: ResultCache | None, told: ProgressReport) -> None:
         self.work = WorkDone()
         self._how = how
         self._jobs = jobs

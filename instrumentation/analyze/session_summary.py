@@ -13,9 +13,9 @@ import msgspec
 from instrumentation.accounting import client_cost
 from instrumentation.accounting.billing import Charged
 from instrumentation.accounting.client_cost import Counted
-from instrumentation.accounting.story import WASTE, Parts
+from instrumentation.accounting.story import WASTE, StoryParts
 from instrumentation.accounting.usage_cost import MILLION, priced_as
-from instrumentation.accounting.waste.branch import Branch
+from instrumentation.accounting.waste.branch import WasteBranch
 from instrumentation.accounting.waste.items import shared
 from instrumentation.accounting.waste.session_waste import (
     Anatomy,
@@ -26,15 +26,15 @@ from instrumentation.accounting.waste.session_waste import (
 )
 from instrumentation.replay.compare import Contender, outcomes_of
 from instrumentation.replay.drafts import BEGINNING
-from instrumentation.replay.player import Outcome
+from instrumentation.replay.player import PolicyOutcome
 from instrumentation.replay.prepared import Prepared
-from instrumentation.replay.recording import Step
+from instrumentation.replay.recording import RecordedCall
 from pager.pricing.rates import Models
 
 FUTURE = 32_503_680_000.0
 """The year 3000: later times are none."""
 
-_NAMES = Parts.__struct_fields__
+_NAMES = StoryParts.__struct_fields__
 _EXACT = 1_000  # parts of a token in which shares are weighed
 
 WASTED = "s"
@@ -116,7 +116,7 @@ class ToolWaste(msgspec.Struct, frozen=True):
 class Replayed(msgspec.Struct, frozen=True):
     """What became of the session under a policy; ``dollars`` is what it would have saved of those that were paid."""
 
-    outcome: Outcome
+    outcome: PolicyOutcome
     dollars: float = 0.0
 
 
@@ -183,12 +183,12 @@ def as_reported(found: Anatomy, prepared: Prepared) -> Anatomy:
     for call, tokens in zip(found.calls, told, strict=True):
         total = call.client.total
         scale = (tokens / total if tokens else usual) if total else 1.0
-        client = Parts(*shared(tokens or round(usual * total), [getattr(call.client, name) for name in _NAMES]))
+        client = StoryParts(*shared(tokens or round(usual * total), [getattr(call.client, name) for name in _NAMES]))
         calls.append(call._replace(client=client, working=round(scale * call.working), scale=scale))
     return Anatomy(calls, found.branches)
 
 
-def _input(step: Step) -> int:
+def _input(step: RecordedCall) -> int:
     """The tokens of the client's prompt as its provider counts them; 0 where they are not known."""
     usage = step.usage if step.usage and step.usage.input else step.unpaged
     return usage.input if usage else 0
@@ -211,7 +211,7 @@ def _calls(prepared: Prepared, found: Anatomy, bills: Sequence[Charged], models:
             yield _priced(step, call, counted, models)
 
 
-def _priced(step: Step, call: CallAnatomy, counted: Counted, models: Models) -> _Priced:
+def _priced(step: RecordedCall, call: CallAnatomy, counted: Counted, models: Models) -> _Priced:
     name, used = priced_as(models, step.model, step.served), counted.tokens
     price, prices, cost = models.find(name).input, models.prices(name), client_cost.cost(step, used, models)
     dearer, dearer_answer = prices.factors(used.input)
@@ -226,7 +226,7 @@ def _priced(step: Step, call: CallAnatomy, counted: Counted, models: Models) -> 
     return _Priced(PaidCalls(1, 1, int(not counted.whole), int(not price), *counts, told=_spent(cost, price)), waste)
 
 
-def _wasted(client: Parts, tokens: int, cached: int, read: float, rate: float) -> list[float]:
+def _wasted(client: StoryParts, tokens: int, cached: int, read: float, rate: float) -> list[float]:
     """What each cause of waste cost at the least, in a prompt of so many tokens by the provider's count.
 
     What is waste was mostly sent before and stands in front, so that it is taken to be what was cached, as far as that
@@ -242,7 +242,9 @@ def _wasted(client: Parts, tokens: int, cached: int, read: float, rate: float) -
     return [cost * one / all_of_it for one in waste]
 
 
-def _saved(outcome: Outcome, steps: Sequence[Step], bills: Sequence[Charged], models: Models, scale: float) -> float:
+def _saved(
+    outcome: PolicyOutcome, steps: Sequence[RecordedCall], bills: Sequence[Charged], models: Models, scale: float
+) -> float:
     """The dollars that a policy would have saved in calls of models whose price is known.
 
     Replay counts by bytes; ``scale`` is how much of what it says that the session cost was really paid.
@@ -281,7 +283,7 @@ def _shares(weights: Mapping[str, float], tokens: int) -> dict[str, int]:
     return {name: share for name, share in zip(names, shares, strict=True) if share}
 
 
-def _pages(branch: Branch, calls: Sequence[CallAnatomy]) -> Iterator[tuple[str, float]]:
+def _pages(branch: WasteBranch, calls: Sequence[CallAnatomy]) -> Iterator[tuple[str, float]]:
     """The tool of each page, and the tokens of the page in all answered calls in which it is waste."""
     scales = (calls[step].scale * calls[step].answered for step in branch.steps)
     sent = list(accumulate(scales, initial=0.0))
@@ -295,7 +297,7 @@ def _pages(branch: Branch, calls: Sequence[CallAnatomy]) -> Iterator[tuple[str, 
 def _schemas(prepared: Prepared, anatomy: Anatomy) -> dict[str, float]:
     """The tokens of tools that are never called, in all answered calls."""
     called = frozenset(name for step in prepared.recording.steps for name in step.called)
-    heads: dict[bytes, tuple[Step, float]] = {}
+    heads: dict[bytes, tuple[RecordedCall, float]] = {}
     for call, taken in zip(prepared.calls, anatomy.calls, strict=True):
         if call.step.answered and call.step.offers:
             key = call.prompt.first
@@ -307,7 +309,7 @@ def _schemas(prepared: Prepared, anatomy: Anatomy) -> dict[str, float]:
     return found
 
 
-def _idle(step: Step, called: frozenset[str]) -> Iterator[tuple[str, int]]:
+def _idle(step: RecordedCall, called: frozenset[str]) -> Iterator[tuple[str, int]]:
     """The tools that are never called, each with its tokens, which add up to those of all of them."""
     offers = step.offers.tools if step.offers else ()
     idle = [one for one in offers if one.tool.name not in called and not one.fixed]

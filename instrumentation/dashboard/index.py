@@ -6,7 +6,7 @@ from time import perf_counter
 
 import msgspec
 
-from instrumentation.accounting.usage_cost import Cost, cost
+from instrumentation.accounting.usage_cost import UsageCost, cost
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,
@@ -163,7 +163,7 @@ class Index:
         usages = [*call.usages, *([answer.usage] if answer.usage else [])]
         if usages:
             line.client += client_tokens(usages[0].input, call.size, answer.sent_size)
-        sum_ = Cost(line.cost, line.dollars)
+        sum_ = UsageCost(line.cost, line.dollars)
         for usage in usages:
             line.upstream, line.cached = line.upstream + usage.input, line.cached + usage.cached
             line.output += usage.output

@@ -6,10 +6,10 @@ call costs as much before as after.
 
 from collections.abc import Iterable, Sequence
 
-from instrumentation.accounting.ledger.call_facts import Told, facts, together
+from instrumentation.accounting.ledger.call_facts import AttemptFacts, facts, together
 from instrumentation.accounting.sent_prompts import Where
-from instrumentation.accounting.story import CallStory, Parts, Story
-from instrumentation.accounting.usage_cost import Cost, cost
+from instrumentation.accounting.story import CallStory, Story, StoryParts
+from instrumentation.accounting.usage_cost import UsageCost, cost
 from instrumentation.dashboard.index import client_tokens
 from pager.log.events import Tokens
 from pager.log.store import Stored
@@ -23,7 +23,7 @@ def outline(session: str, log: Iterable[Stored], models: Models) -> Story:
     return Story(session, found.harness, calls, (), found.key, found.policy, found.failed)
 
 
-def _call(where: Where, told: Told, models: Models) -> CallStory:
+def _call(where: Where, told: AttemptFacts, models: Models) -> CallStory:
     answer, legs = told.answer, told.hidden
     usages = [*(leg.usage for leg in legs), answer.usage if answer else None]
     known = [usage for usage in usages if usage is not None]
@@ -33,8 +33,8 @@ def _call(where: Where, told: Told, models: Models) -> CallStory:
         *where,
         at=told.at,
         model=told.received.model,
-        client=Parts(other=client_tokens(first, told.received.size, answer.sent_size if answer else 0)),
-        sent=Parts(other=first),
+        client=StoryParts(other=client_tokens(first, told.received.size, answer.sent_size if answer else 0)),
+        sent=StoryParts(other=first),
         input=sum(usage.input for usage in known) or told.estimate,
         cached=sum(usage.cached for usage in known),
         written=sum(usage.written for usage in known),
@@ -53,9 +53,9 @@ def _call(where: Where, told: Told, models: Models) -> CallStory:
     )
 
 
-def _cost(usages: Sequence[Tokens], models: Models, told: Told) -> Cost:
+def _cost(usages: Sequence[Tokens], models: Models, told: AttemptFacts) -> UsageCost:
     served = told.answer.served if told.answer else ""
-    total = Cost()
+    total = UsageCost()
     for usage in usages:
         total = total.plus(cost(usage, models, told.received.model, served))
     return total

@@ -13,7 +13,7 @@ from instrumentation.accounting import client_cost
 from instrumentation.accounting.billing import Charged
 from instrumentation.replay import recording_files
 from instrumentation.replay.knowing import KNOWING, play_knowing
-from instrumentation.replay.player import Outcome, Player
+from instrumentation.replay.player import Player, PolicyOutcome
 from instrumentation.replay.prepared import (
     AS_RECORDED,
     Caching,
@@ -36,7 +36,7 @@ Source = Path | Recording
 """A session: the file it is in, or itself."""
 
 
-Oracle = Callable[[Prepared, Models], Sequence[Outcome]]
+Oracle = Callable[[Prepared, Models], Sequence[PolicyOutcome]]
 """Plays a session with knowledge of its future; an oracle may have several outcomes."""
 
 
@@ -49,14 +49,14 @@ class Contender(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions(PlanningRules):
+class ReplayConditions(PlanningRules):
     """What sessions are played under; each contender brings its own policy."""
 
     shortest: int = SHORTEST  # sessions with fewer calls are left out
     cache: Caching = AS_RECORDED  # how the provider is taken to cache
 
 
-class Played(NamedTuple):
+class PlayedSession(NamedTuple):
     """One session: what it costs if nothing is done, and what became of it under each policy.
 
     ``before`` and the outcomes are bills of what is played, ``paid`` is what the session cost by its provider's counts;
@@ -66,15 +66,15 @@ class Played(NamedTuple):
     session: str
     calls: int
     before: Charged
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[PolicyOutcome, ...] = ()
     paid: Charged | None = None
 
-    def change(self, outcome: Outcome) -> float:
+    def change(self, outcome: PolicyOutcome) -> float:
         """The change of the cost against doing nothing, as a share of it."""
         return outcome.charged.cost / self.before.cost - 1 if self.before.cost else 0.0
 
 
-class Row(NamedTuple):
+class PolicyRow(NamedTuple):
     """What a policy did to all sessions together.
 
     ``triple`` is the change of the cost if page-ins cost three times as much; ``worst`` is the largest change of any
@@ -107,7 +107,7 @@ class Row(NamedTuple):
 class Comparison:
     """All sessions that were played; ``left_out`` counts those that were too short."""
 
-    played: Sequence[Played]
+    played: Sequence[PlayedSession]
     left_out: int = 0
 
     @property
@@ -125,14 +125,14 @@ class Comparison:
         """The calls of all sessions."""
         return sum(one.calls for one in self.played)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PolicyRow]:
         """A row for each policy, in the order in which they were asked for."""
         columns = zip(*(one.outcomes for one in self.played), strict=True)
         return [_row(self.played, outcomes, self.before) for outcomes in columns]
 
 
 def compare(
-    sources: Iterable[Source], contenders: Sequence[Contender], conditions: Conditions, jobs: int = 1
+    sources: Iterable[Source], contenders: Sequence[Contender], conditions: ReplayConditions, jobs: int = 1
 ) -> Comparison:
     """Play every session under every policy, with so many processes at a time."""
     found = list(_each(partial(play, contenders=tuple(contenders), conditions=conditions), list(sources), jobs))
@@ -140,7 +140,9 @@ def compare(
     return Comparison(played, len(found) - len(played))
 
 
-def _each(work: Callable[[Source], Played | None], sources: list[Source], jobs: int) -> Iterator[Played | None]:
+def _each(
+    work: Callable[[Source], PlayedSession | None], sources: list[Source], jobs: int
+) -> Iterator[PlayedSession | None]:
     if min(jobs, len(sources)) <= 1:
         yield from map(work, sources)
         return
@@ -148,7 +150,7 @@ def _each(work: Callable[[Source], Played | None], sources: list[Source], jobs: 
         yield from pool.map(work, sources)
 
 
-def play(source: Source, contenders: Sequence[Contender], conditions: Conditions) -> Played | None:
+def play(source: Source, contenders: Sequence[Contender], conditions: ReplayConditions) -> PlayedSession | None:
     """Play one session under every policy; None if it is too short."""
     recording = recording_files.load(source) if isinstance(source, Path) else source
     if len(recording.steps) < conditions.shortest:
@@ -158,7 +160,7 @@ def play(source: Source, contenders: Sequence[Contender], conditions: Conditions
     prepared = Prepared(recording, dialect, conditions.grace, conditions.tools, conditions.cache)
     before = prepared.bills(models)
     outcomes = tuple(outcome for one in contenders for outcome in outcomes_of(prepared, one, models, before))
-    return Played(
+    return PlayedSession(
         recording.name, len(recording.steps), before[-1], outcomes, client_cost.total(prepared, before, models)
     )
 
@@ -171,10 +173,10 @@ def _models(prices: str, models: bytes) -> Models:
 
 def outcomes_of(
     prepared: Prepared, contender: Contender, models: Models, before: Sequence[Charged]
-) -> Iterable[Outcome]:
+) -> Iterable[PolicyOutcome]:
     """What becomes of a session under a policy, or by an oracle."""
     if contender.name == UNCHANGED:  # it needs no page table: a session costs what it costs
-        return [Outcome(contender.name, before[-1], so_far=tuple(bill.cost for bill in before[1:]))]
+        return [PolicyOutcome(contender.name, before[-1], so_far=tuple(bill.cost for bill in before[1:]))]
     if contender.oracle is not None:
         return contender.oracle(prepared, models)
     if contender.name == KNOWING:
@@ -198,12 +200,12 @@ def total(bills: Iterable[Charged]) -> Charged:
     )
 
 
-def _row(played: Sequence[Played], outcomes: Sequence[Outcome], before: Charged) -> Row:
+def _row(played: Sequence[PlayedSession], outcomes: Sequence[PolicyOutcome], before: Charged) -> PolicyRow:
     charged = total(one.charged for one in outcomes)
     changes = [(session.change(one), session.session) for session, one in zip(played, outcomes, strict=True)]
     worst, worst_session = max(changes)
     tripled = charged.cost + 2 * sum(one.asking for one in outcomes)
-    return Row(
+    return PolicyRow(
         policy=outcomes[0].policy,
         charged=charged,
         cost_change=_change(charged.cost, before.cost),

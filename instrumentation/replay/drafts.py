@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.item_sizes import item_tokens
-from instrumentation.replay.inferred_tools import Called, offers_in, written
-from instrumentation.replay.recording import Recording, Step
+from instrumentation.replay.inferred_tools import InferredTools, offers_in, written
+from instrumentation.replay.recording import RecordedCall, Recording
 from pager.log.events import Tokens
 from pager.paging.page_table import common_length
 from pager.pricing.tokens import BYTES_A_TOKEN
@@ -63,7 +63,7 @@ def size_of(words: str) -> int:
     return len(words.encode("utf-8", "surrogatepass"))
 
 
-class Place(NamedTuple):
+class CallPlace(NamedTuple):
     """Where a call stands: what it keeps of the one before, its branch, and where that forks if it begins here."""
 
     keep: int
@@ -73,37 +73,37 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Line:
+class CallLine:
     """A line of calls: the latest prompt, and the lengths of the prompts of its calls up to there."""
 
     latest: list[bytes] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     branch: int = -1
 
-    def place(self, prompt: Sequence[bytes], free: int) -> Place:
+    def place(self, prompt: Sequence[bytes], free: int) -> CallPlace:
         """Where the next call stands; a prompt that does not go on where the last one ended begins the branch ``free``.
 
         It forks from the last one, be it only with what was not recorded; whoever knows that there was nothing makes it
         a branch without a parent.
         """
         before, keep = self.branch, common_length(self.latest, prompt)
-        place = Place(keep, before)
+        place = CallPlace(keep, before)
         if before < 0 or keep < len(self.latest):
             fork_call = sum(length <= keep for length in self.lengths)
             del self.lengths[fork_call:]
             self.branch = free
-            place = Place(keep, free, before if before >= 0 else None, fork_call)
+            place = CallPlace(keep, free, before if before >= 0 else None, fork_call)
         self.latest = list(prompt)
         self.lengths.append(len(prompt))
         return place
 
 
 @dataclass(slots=True)
-class Call:
+class OpenCall:
     """A call whose answer is still being read; ``shown`` are the tokens of its items if it is the first of its line."""
 
-    line: Line
-    place: Place
+    line: CallLine
+    place: CallPlace
     new: tuple[bytes, ...]
     shown: int
     at: float
@@ -120,23 +120,23 @@ class Call:
         return told if told and told * LONGEST_TOKEN >= size else max(told, tokens_in(size))
 
 
-class Draft:
+class RecordingDraft:
     """A recording in the making; ``tools`` are those that its answers call."""
 
     def __init__(self, dialect: str) -> None:
-        self.tools = Called()
-        self.calls: list[Call] = []
+        self.tools = InferredTools()
+        self.calls: list[OpenCall] = []
         self._dialect = dialect
         self._branches = 0
         self._at = BEGINNING - 1
 
-    def begin(self, line: Line, prompt: Sequence[bytes], at: float | None, model: str) -> Call:
+    def begin(self, line: CallLine, prompt: Sequence[bytes], at: float | None, model: str) -> OpenCall:
         """The next call, in the order in which they happened; what its answer says is still to come."""
         shown = sum(item_tokens(item, self._dialect) for item in prompt) if line.branch < 0 else 0
         place = line.place(prompt, self._branches)
         self._branches = max(self._branches, place.branch + 1)
         self._at = self._at + 1 if at is None else at
-        call = Call(line, place, tuple(prompt[place.keep :]), shown, self._at, model)
+        call = OpenCall(line, place, tuple(prompt[place.keep :]), shown, self._at, model)
         self.calls.append(call)
         return call
 
@@ -153,13 +153,15 @@ class Draft:
         steps = [self._step(call, around[id(call.line)], known, offers) for call in self.calls]
         return Recording(name, self._dialect, steps, harness)
 
-    def _step(self, call: Call, around: int, known: int, offers: Offers | None) -> Step:
+    def _step(self, call: OpenCall, around: int, known: int, offers: Offers | None) -> RecordedCall:
         return _step(call, around, offers, self.tools.names or None, shares=call.place.keep > 0 or around > known)
 
 
-def _step(call: Call, around: int, offers: Offers | None, names: frozenset[str] | None, *, shares: bool) -> Step:
+def _step(
+    call: OpenCall, around: int, offers: Offers | None, names: frozenset[str] | None, *, shares: bool
+) -> RecordedCall:
     place = call.place
-    return Step(
+    return RecordedCall(
         at=call.at,
         keep=place.keep,
         new=call.new,

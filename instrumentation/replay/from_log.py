@@ -11,8 +11,8 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from instrumentation.accounting.billing import tokens_in
-from instrumentation.accounting.client_prompts import Sent, sent
-from instrumentation.replay.recording import Recording, Step
+from instrumentation.accounting.client_prompts import ClientCall, sent
+from instrumentation.replay.recording import RecordedCall, Recording
 from pager.errors import NotUnderstood, StoreCorrupt
 from pager.log.bypass import UNDER_ANY_POLICY
 from pager.log.events import (
@@ -46,8 +46,8 @@ def names(store: Store) -> list[str]:
 def load(store: Store, session: str, load_dialect: Callable[[str], Dialect]) -> list[Recording]:
     """A session of the log: one recording for each wire format in it, mostly one; raises StoreCorrupt."""
     log = list(store.events(session))
-    reader = _Reader(store, load_dialect, _facts(log))
-    found: dict[str, list[Step]] = {}
+    reader = _LogReader(store, load_dialect, _facts(log))
+    found: dict[str, list[RecordedCall]] = {}
     for call in sent(log):
         found.setdefault(call.call.dialect, []).append(reader.step(call))
     several, facts = len(found) > 1, reader.facts
@@ -61,7 +61,7 @@ def load(store: Store, session: str, load_dialect: Callable[[str], Dialect]) -> 
 
 
 @dataclass(slots=True)
-class _Facts:
+class _LogFacts:
     """What the log says of the calls of a session, beside the calls themselves."""
 
     tenant: str = ""
@@ -73,8 +73,8 @@ class _Facts:
     in_full: set[tuple[int | None, int]] = field(default_factory=set)
 
 
-def _facts(log: Iterable[Stored]) -> _Facts:
-    facts = _Facts()
+def _facts(log: Iterable[Stored]) -> _LogFacts:
+    facts = _LogFacts()
     for row in log:
         match row.event:
             case SessionOpened(tenant=tenant, harness=harness, learned=learned):
@@ -92,7 +92,7 @@ def _facts(log: Iterable[Stored]) -> _Facts:
     return facts
 
 
-class _Said(NamedTuple):
+class _LoggedAnswer(NamedTuple):
     """What an answer said to the client, the tokens of it, and the names of the tools that it called."""
 
     words: str
@@ -100,17 +100,17 @@ class _Said(NamedTuple):
     called: tuple[str, ...]
 
 
-class _Reader:
+class _LogReader:
     """Makes steps of logged calls."""
 
-    def __init__(self, store: Store, load_dialect: Callable[[str], Dialect], facts: _Facts) -> None:
+    def __init__(self, store: Store, load_dialect: Callable[[str], Dialect], facts: _LogFacts) -> None:
         self.facts = facts
         self._store = store
         self._load_dialect = load_dialect
         self._blobs: dict[bytes, bytes | None] = {}
         self._begun: set[int] = set()
 
-    def step(self, logged: Sent) -> Step:
+    def step(self, logged: ClientCall) -> RecordedCall:
         """One call."""
         call, dialect = logged.call, self._load_dialect(logged.call.dialect)
         spot = (call.branch, call.call, call.attempt)
@@ -124,7 +124,7 @@ class _Reader:
         carrier = _carrier(dialect, request)
         fork = opened if opened is not None and opened.parent in self._begun else None
         keep = call.keep if listed else 0
-        return Step(
+        return RecordedCall(
             at=logged.at,
             keep=keep,
             new=tuple(bytes(item) for item in request.items[keep:]) if request is not None and listed else (),
@@ -147,7 +147,7 @@ class _Reader:
             usage=answer.usage if answer is not None and not (answer.sent or answer.legs) else None,
         )
 
-    def _answer(self, dialect: Dialect, spot: Spot, finished: AnswerFinished | None) -> _Said:
+    def _answer(self, dialect: Dialect, spot: Spot, finished: AnswerFinished | None) -> _LoggedAnswer:
         """What an answer said to the client."""
         body = self._blob(bytes.fromhex(finished.body)) if finished is not None else None
         answer = _read(dialect, body or b"")
@@ -156,7 +156,7 @@ class _Reader:
         text = "\n".join([answer.text, *(said(use.arguments) for use in calls)])
         usage = finished.usage if finished is not None else None
         output = usage.output if usage else tokens_in(len(text.encode("utf-8", "surrogatepass")))
-        return _Said(text, output, tuple(use.name for use in calls))
+        return _LoggedAnswer(text, output, tuple(use.name for use in calls))
 
     def _blob(self, digest: bytes) -> bytes | None:
         if digest not in self._blobs:

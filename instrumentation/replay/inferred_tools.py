@@ -14,7 +14,7 @@ Parameters = dict[str, str]
 _KINDS = ((str, "string"), (bool, "boolean"), (int, "integer"), (float, "number"), (list, "array"), (dict, "object"))
 
 
-class Called:
+class InferredTools:
     """The tools that were called so far; one that takes plain text instead of parameters is free-form."""
 
     def __init__(self) -> None:

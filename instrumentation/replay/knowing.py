@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from instrumentation.replay.player import Outcome, Player
+from instrumentation.replay.player import Player, PolicyOutcome
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import Future
 from pager.paging.policy import Decision, Policy, View
@@ -101,12 +101,12 @@ def content_of(name: str) -> str:
     return name.partition("@")[0]
 
 
-def play_knowing(prepared: Prepared, models: Models) -> Sequence[Outcome]:
+def play_knowing(prepared: Prepared, models: Models) -> Sequence[PolicyOutcome]:
     """Play a session under ``Knowing``."""
     return play_with_future(KNOWING, Knowing, prepared, models)
 
 
-def play_with_future(name: str, seer: Seer, prepared: Prepared, models: Models) -> Sequence[Outcome]:
+def play_with_future(name: str, seer: Seer, prepared: Prepared, models: Models) -> Sequence[PolicyOutcome]:
     """Play a session as a policy does, call by call, but with knowledge of its future."""
     futures = prepared.futures(models)
     player = Player(prepared, lambda branch: seer(futures[branch], player.brought), models)

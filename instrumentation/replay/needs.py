@@ -35,7 +35,7 @@ class Need(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownText:
     """A text in the prompt: a page with its handle, or, without one, what always stays."""
 
     text: str
@@ -53,16 +53,16 @@ def distinctive(text: str) -> set[str]:
     return found
 
 
-def shown_in(dialect: Dialect, raw: bytes) -> Iterator[Shown]:
+def shown_in(dialect: Dialect, raw: bytes) -> Iterator[ShownText]:
     """The texts of an item: its pages, and all others."""
     message, sites = dialect.decode(raw), dialect.sites(raw)
     pages = {page.key: page.handle for page in contents(message, sites).pages}
     split = {site.call_id for site in sites}
     for block in message.blocks:
         if not (block.kind in (Kind.CALL, Kind.RESULT) and block.call_id in split):
-            yield Shown(said(block.text) if block.kind is Kind.CALL else block.text)
+            yield ShownText(said(block.text) if block.kind is Kind.CALL else block.text)
     for site in sites:
-        yield Shown(site.text, pages.get(site.key, ""))
+        yield ShownText(site.text, pages.get(site.key, ""))
 
 
 @dataclass(slots=True)
@@ -80,14 +80,14 @@ class Needs:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._items: dict[bytes, list[tuple[Shown, set[str]]]] = {}
+        self._items: dict[bytes, list[tuple[ShownText, set[str]]]] = {}
         self._prompt: list[bytes] = []
         self._clear()
 
     def _clear(self) -> None:
         self._newest: dict[str, str] = {}
         self._signs: set[str] = set()
-        self._pages: list[Shown] = []
+        self._pages: list[ShownText] = []
         self._plains: list[str] = []
         self._looked: dict[str, _Looked] = {}
 
@@ -120,7 +120,7 @@ class Needs:
                     self._signs |= signs
                     self._plains.append(shown.text)
 
-    def _item(self, raw: bytes) -> list[tuple[Shown, set[str]]]:
+    def _item(self, raw: bytes) -> list[tuple[ShownText, set[str]]]:
         found = self._items.get(raw)
         if found is None:
             found = [(shown, distinctive(shown.text)) for shown in shown_in(self._dialect, raw)]

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 from instrumentation.accounting.billing import Prompt, tokens_in
 from instrumentation.accounting.item_sizes import item_tokens
-from instrumentation.replay.prepared import Call
+from instrumentation.replay.prepared import PreparedCall
 from pager.paging.page_in import definition
 from pager.paging.page_table import PageTable, Slot, same_slots
 from pager.paging.render import with_stubs
@@ -31,7 +31,7 @@ class PagedPrompts:
         self._counted = counted
         self._latest: dict[int, _Latest] = {}
 
-    def paged(self, dialect: Dialect, call: Call, table: PageTable) -> Prompt:
+    def paged(self, dialect: Dialect, call: PreparedCall, table: PageTable) -> Prompt:
         """The prompt of a call as it is paged; what it has in common with the one before is not made again."""
         latest, (head, size) = self._latest.setdefault(call.step.branch, _Latest()), head_as_sent(dialect, call, table)
         fresh = min((at for at in table.changed if table.slots[at].sent is None), default=len(table.slots))
@@ -64,12 +64,12 @@ def followed_by(prompt: Prompt, items: Iterable[bytes], dialect: Dialect) -> Pro
     return prompt.grown([sha256(raw).digest() for raw in items], tokens)
 
 
-def added_tool(call: Call, table: PageTable) -> str:
+def added_tool(call: PreparedCall, table: PageTable) -> str:
     """The name of the tool that was added; empty where the call can't carry it."""
     return table.tool if call.step.tools is not None else ""
 
 
-def short_tools(call: Call, table: PageTable) -> Toolset | None:
+def short_tools(call: PreparedCall, table: PageTable) -> Toolset | None:
     """The decision on the tools of a call; None if none of them goes out short."""
     decided, offers = table.tools, call.step.offers
     if not added_tool(call, table) or decided is None or offers is None or decided.digest != offers.digest:
@@ -77,7 +77,7 @@ def short_tools(call: Call, table: PageTable) -> Toolset | None:
     return decided if decided.shortened else None
 
 
-def head_as_sent(dialect: Dialect, call: Call, table: PageTable) -> tuple[bytes, int]:
+def head_as_sent(dialect: Dialect, call: PreparedCall, table: PageTable) -> tuple[bytes, int]:
     """What is outside of the items: what it is known by in the bill, and its bytes."""
     tool, short = added_tool(call, table), short_tools(call, table)
     if not tool:

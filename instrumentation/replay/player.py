@@ -17,7 +17,7 @@ from instrumentation.accounting.billing import Bill, Charged, Marks, Prompt
 from instrumentation.replay.needs import Need
 from instrumentation.replay.page_requests import ask
 from instrumentation.replay.paged_prompts import PagedPrompts, added_tool, followed_by, short_tools
-from instrumentation.replay.prepared import Call, Prepared
+from instrumentation.replay.prepared import Prepared, PreparedCall
 from pager.log.bypass import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Event, LegFinished, Repacked, Tokens, ToolsDecided
 from pager.paging import planner
@@ -78,7 +78,7 @@ class Tally:
                     pass
 
 
-class Outcome(NamedTuple):
+class PolicyOutcome(NamedTuple):
     """What became of one session under one policy; costs are in units of one uncached input token.
 
     ``so_far`` is what it had cost after each call, empty where it was not played but reckoned.
@@ -96,10 +96,10 @@ class Outcome(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Turn(CallPlan):
+class PlayedCall(CallPlan):
     """A call that is being played."""
 
-    call: Call
+    call: PreparedCall
 
     @property
     def scale(self) -> float:
@@ -141,10 +141,10 @@ class Player:
             self._play(call, needs)
             self.tally.so_far.append(self.bill.charged.cost)
 
-    def outcome(self, policy: str) -> Outcome:
+    def outcome(self, policy: str) -> PolicyOutcome:
         """What became of the session so far, under a policy of this name."""
         tally = self.tally
-        return Outcome(
+        return PolicyOutcome(
             policy=policy,
             charged=self.bill.charged,
             page_ins=tally.page_ins,
@@ -156,7 +156,7 @@ class Player:
             schemas=tally.schemas,
         )
 
-    def _play(self, call: Call, needs: Sequence[Need]) -> None:
+    def _play(self, call: PreparedCall, needs: Sequence[Need]) -> None:
         step = call.step
         table = self._table(call)
         if not call.items:  # a request that could not be read
@@ -170,7 +170,7 @@ class Player:
         system = self._prepared.recording.families.get(step.branch, b"").hex()
         around = system + (step.offers.digest if step.offers else "")
         table.advance(call.number, step.attempt, step.at, items, size, step.model, around)
-        turn = Turn(
+        turn = PlayedCall(
             dialect=self._dialect,
             pages=self.pages,
             table=table,
@@ -192,7 +192,7 @@ class Player:
             table.learn_usage(usage, size, call.number)
         table.catch_up()
 
-    def _table(self, call: Call) -> PageTable:
+    def _table(self, call: PreparedCall) -> PageTable:
         """The page table of a call's branch; a new one for its first call."""
         step, tables = call.step, self.pages.tables
         if step.branch not in tables:
@@ -205,7 +205,7 @@ class Player:
             table.yardstick.fixed = True  # the provider that is played counts as we do
         return tables[step.branch]
 
-    def _terms(self, call: Call, table: PageTable, *, by_marks: bool) -> Terms:
+    def _terms(self, call: PreparedCall, table: PageTable, *, by_marks: bool) -> Terms:
         """What a call is planned under, at the prices of the provider that is played."""
         step, models, recording = call.step, self._models, self._prepared.recording
         prices = self._prepared.prices(call, models)
@@ -218,7 +218,7 @@ class Player:
             by_marks=by_marks,
         )
 
-    def _charge(self, call: Call, prompt: Prompt, output: int, turn: Turn | None = None) -> Tokens:
+    def _charge(self, call: PreparedCall, prompt: Prompt, output: int, turn: PlayedCall | None = None) -> Tokens:
         """Charge one request; what the provider reports of it."""
         step, models = call.step, self._models
         if turn is not None and turn.terms.by_marks:
@@ -230,7 +230,7 @@ class Player:
 
     # ---- what is sent short, and what is evicted
 
-    def _decide(self, turn: Turn) -> None:
+    def _decide(self, turn: PlayedCall) -> None:
         """Decide on tools and pages, where the request can carry the tool; as it is done live."""
         step, table = turn.call.step, turn.table
         if step.tools is None:
@@ -245,7 +245,7 @@ class Player:
     def _raw(self, slot: Slot) -> bytes:
         return slot.raw if slot.raw is not None else self._prepared.blobs[slot.digest]
 
-    def _fitting(self, turn: Turn) -> Prompt:
+    def _fitting(self, turn: PlayedCall) -> Prompt:
         """The prompt as it goes out; where it would not fit the window, pages go until it does."""
         prompt = self._prompt(turn)
         if prompt.tokens * turn.scale <= turn.terms.window:
@@ -253,7 +253,7 @@ class Player:
         rescued = turn.rescue(turn.call.step.tools, round(prompt.tokens - turn.room))
         return self._prompt(turn) if rescued else prompt
 
-    def _prompt(self, turn: Turn) -> Prompt:
+    def _prompt(self, turn: PlayedCall) -> Prompt:
         """The prompt as it goes out now."""
         table = turn.table
         if turn.full or not (table.tool or table.changed or table.expanded):
@@ -262,7 +262,7 @@ class Player:
 
     # ---- what is asked for
 
-    def _page_in(self, turn: Turn, prompt: Prompt, needs: Sequence[Need]) -> Prompt:
+    def _page_in(self, turn: PlayedCall, prompt: Prompt, needs: Sequence[Need]) -> Prompt:
         """Ask for what the answer needs and the prompt does not show; the prompt with what was brought."""
         table = turn.table
         if not turn.tool:
@@ -286,7 +286,7 @@ class Player:
             (wanted, calls), schemas = self._missing(table, needs, brought), self._unknown(turn, brought)
         return prompt
 
-    def _unknown(self, turn: Turn, brought: Collection[str]) -> list[str]:
+    def _unknown(self, turn: PlayedCall, brought: Collection[str]) -> list[str]:
         """The handles of the tools that the answer calls and whose parameters the prompt names nowhere."""
         short = turn.short.shortened if turn.short else {}
         called = [short[name] for name in dict.fromkeys(turn.call.step.called) if name in short]
@@ -338,7 +338,7 @@ def _marks(table: PageTable, prompt: Prompt) -> Marks:
     return Marks(ends, lambda part: table.positions(part - 1) if part else 1)
 
 
-def _finished(turn: Turn, rounds: int, usage: Tokens, brought: Sequence[str]) -> LegFinished:
+def _finished(turn: PlayedCall, rounds: int, usage: Tokens, brought: Sequence[str]) -> LegFinished:
     """What would be logged of a leg in which the model asked for pages, but for the leg itself."""
     call, known = turn.call, turn.table.schemas
     where = (call.step.branch, call.number, call.step.attempt)

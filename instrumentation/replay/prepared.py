@@ -15,7 +15,7 @@ from instrumentation.accounting.billing import (
 )
 from instrumentation.accounting.item_sizes import item_tokens
 from instrumentation.replay.needs import Need, Needs
-from instrumentation.replay.recording import Future, Recording, Step
+from instrumentation.replay.recording import Future, RecordedCall, Recording
 from pager.log.events import Tokens
 from pager.paging.page import GRACE
 from pager.paging.page_content import Contents, contents
@@ -44,10 +44,10 @@ class Caching(NamedTuple):
 AS_RECORDED = Caching()
 
 
-class Call(NamedTuple):
+class PreparedCall(NamedTuple):
     """A step with its place: the number of its call in the branch, and its prompt as the client sent it."""
 
-    step: Step
+    step: RecordedCall
     number: int
     prompt: Prompt
 
@@ -89,12 +89,12 @@ class Prepared:
         )
 
     @cached_property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[PreparedCall]:
         """All steps; the first part of a prompt is what stands outside of its items, the others are the items."""
         return list(self._calls())
 
-    def _calls(self) -> Iterator[Call]:
-        latest: dict[int, Call] = {}
+    def _calls(self) -> Iterator[PreparedCall]:
+        latest: dict[int, PreparedCall] = {}
         for step in self.recording.steps:
             before = latest.get(step.branch if step.parent is None else step.parent)
             keep = step.keep if before is not None else 0
@@ -104,7 +104,7 @@ class Prepared:
             prompt = _begun(step, before.prompt if before else Prompt(), keep).grown(digests, sizes)
             known = latest.get(step.branch)
             number = (known.number if known else step.fork_call) + (step.attempt == 1)
-            latest[step.branch] = Call(step, number, prompt)
+            latest[step.branch] = PreparedCall(step, number, prompt)
             yield latest[step.branch]
 
     def tokens(self, digest: bytes, raw: bytes) -> int:
@@ -114,7 +114,7 @@ class Prepared:
             found = self.counted[digest] = item_tokens(raw, self.dialect.name)
         return found
 
-    def items(self, call: Call) -> Items:
+    def items(self, call: PreparedCall) -> Items:
         """The items of a call, as a page table takes them."""
         digests = call.items
         norms = list(map(self._norms.__getitem__, digests))
@@ -127,7 +127,7 @@ class Prepared:
         cache = self.cache._replace(marks=False)
         return Prepared(self.recording, self.dialect, self.grace, self.tools, cache)
 
-    def by_marks(self, call: Call, models: Models) -> bool:
+    def by_marks(self, call: PreparedCall, models: Models) -> bool:
         """Whether the provider of a call finds only what ends at a cache mark."""
         prices = models.prices(call.step.model)
         if prices.read >= prices.write:
@@ -136,7 +136,7 @@ class Prepared:
             return self.cache.marks
         return self.dialect.marks_cache and models.find(call.step.model).cache_kind is CacheKind.MARKED
 
-    def lifetime(self, call: Call) -> float:
+    def lifetime(self, call: PreparedCall) -> float:
         """The seconds that a call's cache marks ask for, or were granted; 0 where nothing is known of them."""
         return self.cache.lifetime or self._lifetimes[call.step.branch, call.number]
 
@@ -152,11 +152,11 @@ class Prepared:
             latest[step.branch] = found[step.branch, call.number] = granted or step.lifetime or before
         return found
 
-    def prices(self, call: Call, models: Models) -> Prices:
+    def prices(self, call: PreparedCall, models: Models) -> Prices:
         """The prices at a call, under the lifetime that its client has."""
         return lasting(models.prices(call.step.model), self.lifetime(call))
 
-    def client_marks(self, call: Call) -> Marks:
+    def client_marks(self, call: PreparedCall) -> Marks:
         """The marks of a client that marks what stands before its messages, and their end."""
         asked = self.lifetime(call) or FIVE_MINUTES
         items = call.items
@@ -166,7 +166,7 @@ class Prepared:
 
         return Marks({1: asked, len(items) + 1: asked}, positions)
 
-    def size(self, call: Call) -> int:
+    def size(self, call: PreparedCall) -> int:
         """The bytes of a call's request."""
         items = call.items
         return call.step.outside + sum(map(self._sizes.__getitem__, items)) + len(items) - 1
@@ -231,7 +231,7 @@ class Prepared:
         return found
 
 
-def _begun(step: Step, before: Prompt, keep: int) -> Prompt:
+def _begun(step: RecordedCall, before: Prompt, keep: int) -> Prompt:
     """A prompt that keeps so many items of the one before, behind what stands outside of its own."""
     offered = step.offers.digest.encode() if step.offers else b""
     head = step.head or b"outside %d %b" % (step.outside, offered)

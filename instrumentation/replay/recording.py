@@ -9,7 +9,7 @@ from pager.paging.priors import SHIPPED, Experience
 from pager.tools.definitions import Offers
 
 
-class Step(NamedTuple):
+class RecordedCall(NamedTuple):
     """One call of a session, or a further attempt at it.
 
     It repeats the first ``keep`` items of the latest call of its branch, or, as the first call of a branch that forks,
@@ -59,7 +59,7 @@ class Recording:
 
     name: str
     dialect: str
-    steps: Sequence[Step]
+    steps: Sequence[RecordedCall]
     harness: str = ""
     experience: Experience = SHIPPED
     families: Mapping[int, bytes] = field(default_factory=dict)

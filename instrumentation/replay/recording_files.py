@@ -23,13 +23,13 @@ import orjson
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.replay.drafts import (
     BEGINNING,
-    Line,
+    CallLine,
     counted,
     outside,
     size_of,
 )
-from instrumentation.replay.inferred_tools import Called, offers_in
-from instrumentation.replay.recording import Recording, Step
+from instrumentation.replay.inferred_tools import InferredTools, offers_in
+from instrumentation.replay.recording import RecordedCall, Recording
 from pager.errors import NotUnderstood
 from pager.text.references import said
 from pager.tools.definitions import Offers
@@ -59,14 +59,14 @@ def recording(header: Json, messages: Sequence[Json]) -> Recording:
     names = frozenset(str(_dict(_dict(tool).get("function")).get("name", "")) for tool in tools)
     written = json.dumps(tools, ensure_ascii=False).encode("utf-8", "surrogatepass")
     model = str(header.get("model") or "model")
-    reader = _Reader(model, written, names if tools else None, offers_in("chat", written) if tools else None)
+    reader = _RecordingReader(model, written, names if tools else None, offers_in("chat", written) if tools else None)
     steps = [step for message in messages for step in reader.take(message)]
     return Recording(str(header["session"]), "chat", steps, str(header.get("harness") or ""))
 
 
 def offered(messages: Sequence[Json]) -> list[Json]:
     """The tools that were called, with the parameters they were given."""
-    found = Called()
+    found = InferredTools()
     for message in messages:
         for call in _calls(message):
             function = _dict(call.get("function"))
@@ -75,7 +75,7 @@ def offered(messages: Sequence[Json]) -> list[Json]:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _RecordingReader:
     """Turns messages into steps, one by one; ``prompt`` are those since the last boundary, ``shown`` its tokens."""
 
     model: str
@@ -87,9 +87,9 @@ class _Reader:
     asked: bool = False
     outside: int | None = None
     at: float = BEGINNING - 1
-    line: Line = field(default_factory=Line)
+    line: CallLine = field(default_factory=CallLine)
 
-    def take(self, message: Json) -> Iterator[Step]:
+    def take(self, message: Json) -> Iterator[RecordedCall]:
         """Take the next message; the call that it answers, if it does."""
         if _meta(message).get("compact_boundary"):
             self.prompt, self.shown, self.asked = [], 0, False
@@ -99,7 +99,7 @@ class _Reader:
         self.prompt.append(_sent(message))
         self.shown += tokens_in(size_of(spoken(message)))
 
-    def _step(self, answer: Json) -> Step:
+    def _step(self, answer: Json) -> RecordedCall:
         usage = counted(_meta(answer).get("usage"))
         if self.outside is None:
             self.outside = outside(usage, self.shown, len(self.tools))
@@ -108,7 +108,7 @@ class _Reader:
         words = spoken(answer)
         place = self.line.place(self.prompt, self.line.branch + 1)
         shares = place.keep > 0 or self.outside > len(self.tools)
-        return Step(
+        return RecordedCall(
             at=self.at,
             keep=place.keep,
             new=tuple(self.prompt[place.keep :]),

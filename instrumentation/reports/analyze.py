@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from textwrap import wrap
 from typing import Any
 
-from instrumentation.accounting.story import WASTE, Parts
+from instrumentation.accounting.story import WASTE, StoryParts
 from instrumentation.analyze.analysis import Analysis, FoundSession, wasted
 from instrumentation.analyze.session_summary import PaidCalls, Spending
-from instrumentation.replay.compare import Row
+from instrumentation.replay.compare import PolicyRow
 from instrumentation.reports.columns import clipped, columns, harmless
 
 WIDTH = 140
@@ -185,7 +185,7 @@ def _policies(analysis: Analysis, width: int) -> Iterator[str]:
     yield from _folded(["; ".join(notes)], width)
 
 
-def _policy(row: Row, dollars: str) -> tuple[str, ...]:
+def _policy(row: PolicyRow, dollars: str) -> tuple[str, ...]:
     shares = (_signed(row.token_change), _percent(row.hit_rate), f"{row.page_ins:,}")
     return (_signed(row.cost_change), dollars, *shares, f"{row.worse:,}", _signed(row.worst))
 
@@ -212,7 +212,7 @@ def as_json(analysis: Analysis) -> str:
         "calls": totals.calls,
         "first": first_last[0],
         "last": first_last[1],
-        "tokens": {name: getattr(totals.client, name) for name in Parts.__struct_fields__},
+        "tokens": {name: getattr(totals.client, name) for name in StoryParts.__struct_fields__},
         "bytes": {"sent": totals.sent, "new": totals.fresh},
         "amplification": round(totals.amplification, 6),
         "paid": _paid(analysis.paid),

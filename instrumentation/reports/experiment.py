@@ -10,15 +10,15 @@ from instrumentation.accounting.experiment import (
     DOLLARS,
     SHORTEST,
     Arm,
-    Comparison,
-    Report,
+    ArmComparison,
+    ExperimentReport,
 )
 from instrumentation.reports.columns import columns
 
 HEAD = ("arm", "sessions", "calls", "cost", "dollars", "a call", "a session", "page-ins a call", "failures a call")
 
 
-def as_text(report: Report) -> str:
+def as_text(report: ExperimentReport) -> str:
     """The arms in a table, then what is known of how they differ."""
     lines = list(columns([HEAD, *(_cells(arm) for arm in report.arms)]))
     lines += ["", *map(compared, report.comparisons), *_notes(report)]
@@ -33,7 +33,7 @@ def _cells(arm: Arm) -> tuple[str, ...]:
     return (arm.arm, f"{arm.sessions:,}", f"{arm.calls:,}", *costs, *often)
 
 
-def compared(one: Comparison) -> str:
+def compared(one: ArmComparison) -> str:
     """What is known of the difference between an arm and the control, in one sentence."""
     found, (own, others) = one.ratio, one.sessions
     if found is None:
@@ -48,13 +48,13 @@ def compared(one: Comparison) -> str:
     return f"{told}: not told apart by {own + others:,} sessions; {_enough(one)}"
 
 
-def _enough(one: Comparison) -> str:
+def _enough(one: ArmComparison) -> str:
     if one.needed is None:
         return "they may well cost the same"
     return f"if that is the true difference, about {one.needed:,} would tell"
 
 
-def _notes(report: Report) -> Iterator[str]:
+def _notes(report: ExperimentReport) -> Iterator[str]:
     yield ""
     by = {one.by for one in report.comparisons if one.ratio is not None}
     if by:
@@ -71,7 +71,7 @@ def _notes(report: Report) -> Iterator[str]:
             yield f"Left out: {count:,} {words}."
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def as_json(report: ExperimentReport) -> dict[str, Any]:
     """The report as plain values."""
     told = [
         {

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from instrumentation.accounting.explain import Explanation
-from instrumentation.accounting.page_verdicts import Row
+from instrumentation.accounting.page_verdicts import PageVerdict
 from instrumentation.accounting.tool_use import Tooling
 from instrumentation.reports.columns import clipped, columns
 from pager.log.events import Repacked
@@ -124,7 +124,7 @@ def _weighing(told: Explanation) -> Iterator[tuple[str, str]]:
         yield "differs", f"{weighing.differs}; the settings, prices or the policy's options are others now"
 
 
-def _cells(row: Row, *, weighed: bool) -> list[str]:
+def _cells(row: PageVerdict, *, weighed: bool) -> list[str]:
     page = row.page
     counts = (page.tokens, page.age, page.idle, page.uses, page.faults)
     state = f"{row.state} {row.why}" if row.state == "evicted" and row.why else row.state
@@ -136,7 +136,7 @@ def _cells(row: Row, *, weighed: bool) -> list[str]:
     return [*cells, row.verdict]
 
 
-def _numbers(row: Row) -> list[str]:
+def _numbers(row: PageVerdict) -> list[str]:
     if row.chance is None:
         return [""] * len(WEIGHED)
     costs = (row.saving or 0.0, row.fault or 0.0, row.worth or 0.0)
@@ -157,7 +157,7 @@ def _sum(told: Explanation) -> str:
     return ", ".join(parts)
 
 
-def _counted(some: Sequence[Row]) -> str:
+def _counted(some: Sequence[PageVerdict]) -> str:
     return f"{len(some)} ({sum(row.page.tokens for row in some):,} tokens)"
 
 

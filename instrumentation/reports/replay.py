@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from instrumentation.replay.compare import Comparison, Played, Row
+from instrumentation.replay.compare import Comparison, PlayedSession, PolicyRow
 from instrumentation.replay.knowing import KNOWING
 
 YARDSTICKS = {KNOWING: "of knowing"}
@@ -20,7 +20,7 @@ def as_table(comparison: Comparison) -> str:
     return "\n".join([*lines, "", table(comparison.rows())])
 
 
-def table(rows: Sequence[Row], yardsticks: Mapping[str, str] = YARDSTICKS) -> str:
+def table(rows: Sequence[PolicyRow], yardsticks: Mapping[str, str] = YARDSTICKS) -> str:
     """The rows as one Markdown table, with what share of each oracle's saving they reach."""
     cells = [HEAD, *(_cells(row) for row in rows)]
     changes = {row.policy: row.cost_change for row in rows}
@@ -39,7 +39,7 @@ def told(comparison: Comparison) -> str:
     return f"{played}. If nothing is done, they {cost} for {before.input:,} tokens of prompts, {cached} of them cached."
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: PolicyRow) -> tuple[str, ...]:
     counts = (f"{count:,}" for count in (row.page_ins, row.faults, row.repacks))
     played = (_signed(row.token_change), _share(row.hit_rate), *counts)
     known = played if row.is_played else [""] * len(played)
@@ -84,11 +84,11 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _values(row: Row) -> dict[str, Any]:
+def _values(row: PolicyRow) -> dict[str, Any]:
     unknown = {} if row.is_played else {"token_change": None, "hit_rate": None}
     return {**row._asdict(), **unknown, "charged": row.charged._asdict()}
 
 
-def _session(one: Played) -> dict[str, Any]:
+def _session(one: PlayedSession) -> dict[str, Any]:
     changes = {outcome.policy: round(one.change(outcome), 6) for outcome in one.outcomes}
     return {"session": one.session, "calls": one.calls, "cost": (one.paid or one.before).cost, "changes": changes}

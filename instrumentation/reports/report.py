@@ -11,12 +11,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from instrumentation.accounting.ledger.sums import Row, Sums, peaks
+from instrumentation.accounting.ledger.sums import LedgerRow, LedgerSums, peaks
 from instrumentation.accounting.story import (
     WASTE,
     CallStory,
-    Parts,
     Story,
+    StoryParts,
 )
 from instrumentation.reports.columns import harmless
 from instrumentation.reports.gather import Report
@@ -74,7 +74,7 @@ def written(report: Report, form: str, *, with_content: bool = False, width: int
 # ---------------------------------------------------------------- for programs
 
 
-def values(row: Row) -> dict[str, Any]:
+def values(row: LedgerRow) -> dict[str, Any]:
     """A group as plain values, all of them numbers but its name; costs are in units of one uncached input token."""
     sums = row.sums
     return {
@@ -86,8 +86,8 @@ def values(row: Row) -> dict[str, Any]:
         "avoided": sums.avoided_tokens,
         "inflicted": sums.inflicted_tokens,
         "waste": sum(sums.remaining.values()),
-        **{f"client_{name}": getattr(sums.client, name) for name in Parts.__struct_fields__},
-        **{f"sent_{name}": getattr(sums.sent, name) for name in Parts.__struct_fields__},
+        **{f"client_{name}": getattr(sums.client, name) for name in StoryParts.__struct_fields__},
+        **{f"sent_{name}": getattr(sums.sent, name) for name in StoryParts.__struct_fields__},
         "page_in_tokens": sums.inflicted.page_in_tokens,
         "correction_tokens": sums.inflicted.correction_tokens,
         **{name: round(getattr(sums, name), 6) for name in _COSTS},
@@ -192,7 +192,7 @@ def summary(report: Report) -> str:
     return f"{_headline(report.ledger.total)}\n{tokens}; {_counted(failed, 'failed attempt', 'failed attempts')}."
 
 
-def _headline(total: Row) -> str:
+def _headline(total: LedgerRow) -> str:
     """What was saved, in one sentence."""
     sums = total.sums
     of = f"{_counted(sums.calls, 'call', 'calls')} of {_counted(total.sessions, 'session', 'sessions')}"
@@ -206,23 +206,23 @@ def _headline(total: Row) -> str:
     return f"ctxpager saved {difference} of {before}{unit} ({share}), in {of}."
 
 
-def _is_priced(sums: Sums) -> bool:
+def _is_priced(sums: LedgerSums) -> bool:
     """Whether the price of any call is known."""
     return sums.unpriced < sums.calls
 
 
-def _saved(sums: Sums) -> float:
+def _saved(sums: LedgerSums) -> float:
     """What was saved, in dollars if prices are known."""
     return sums.dollars_saved if _is_priced(sums) else sums.saved
 
 
-def _change(sums: Sums) -> str:
+def _change(sums: LedgerSums) -> str:
     """The share of the cost without ctxpager that was saved; of the calls whose price is known, if there are such."""
     before = sums.dollars_before if _is_priced(sums) else sums.cost_before
     return _share(abs(_saved(sums)), before)
 
 
-def _amount(sums: Sums, dollars: float, units: float) -> str:
+def _amount(sums: LedgerSums, dollars: float, units: float) -> str:
     """An amount of money, or of token-equivalents where no price is known."""
     return f"${_dollars(sums, dollars)}" if _is_priced(sums) else f"{round(units):,}"
 
@@ -253,7 +253,7 @@ def spark(series: Sequence[int], width: int = SPARK, top: int = 0) -> str:
     return "".join(SPARKS[min(len(SPARKS) - 1, len(SPARKS) * max(0, value) // highest)] for value in shown)
 
 
-def _groups(by: str, rows: Sequence[Row]) -> Table:
+def _groups(by: str, rows: Sequence[LedgerRow]) -> Table:
     priced = any(_is_priced(row.sums) for row in rows)
     unit = "$" if priced else "*"
     table = _table(by, "calls", "before", "after", f"without\nctxpager {unit}", f"with\nit {unit}", "saved")
@@ -267,11 +267,11 @@ def _groups(by: str, rows: Sequence[Row]) -> Table:
     return table
 
 
-def _parts(sums: Sums) -> Table:
+def _parts(sums: LedgerSums) -> Table:
     """Where the tokens of all prompts went."""
     table = _table("tokens of prompts", "before", "share", "removed", "after", "share")
     whole, avoided = sums.client.total, sums.avoided
-    for name in Parts.__struct_fields__:
+    for name in StoryParts.__struct_fields__:
         theirs, ours = getattr(sums.client, name), getattr(sums.sent, name)
         if theirs or ours:
             gone = _short(avoided[name]) if name in avoided else ""
@@ -291,7 +291,7 @@ def _parts(sums: Sums) -> Table:
     return table
 
 
-def _money(sums: Sums) -> Table:
+def _money(sums: LedgerSums) -> Table:
     priced = _is_priced(sums)
     table = _table("money", *(("$",) if priced else ()), "share", "token-equivalents*")
     rate = sums.dollars / sums.cost if sums.cost else 0.0
@@ -309,14 +309,14 @@ def _money(sums: Sums) -> Table:
     return table
 
 
-def _inflicted(sums: Sums) -> Iterator[tuple[str, float]]:
+def _inflicted(sums: LedgerSums) -> Iterator[tuple[str, float]]:
     for name, words in COSTS.items():
         cost = getattr(sums.inflicted, name)
         if cost:
             yield words, cost
 
 
-def _rates(sums: Sums, failed: int) -> Iterator[str]:
+def _rates(sums: LedgerSums, failed: int) -> Iterator[str]:
     yield f"{_percent(sums.hit_rate)} of prompts were cached, {_percent(sums.hit_rate_before)} without ctxpager."
     yield f"A token was sent {sums.amplification:,.1f} times on average; at most {sums.working:,} were in use at once."
     asked = f"{_counted(sums.pages_in, 'result', 'results')}, {_counted(sums.schemas_in, 'tool', 'tools')} fetched back"
@@ -332,7 +332,7 @@ def _rates(sums: Sums, failed: int) -> Iterator[str]:
         yield f"Fault rate: of {gone} {sums.missed:,} missed, {rates}."
 
 
-def _notes(sums: Sums) -> Iterator[str]:
+def _notes(sums: LedgerSums) -> Iterator[str]:
     """What must be known to read the figures."""
     yield "~ need not have been sent.  repack: a change of the prompt before its end."
     yield "* token-equivalents: units of one uncached input token of the call's model"
@@ -403,7 +403,7 @@ def _percent(share: float) -> str:
     return f"{round(100 * share, 1) + 0.0:.1f} %"  # never -0.0
 
 
-def _dollars(sums: Sums, dollars: float) -> str:
+def _dollars(sums: LedgerSums, dollars: float) -> str:
     """An amount, if the price of any call is known."""
     return _cents(dollars) if _is_priced(sums) else ""
 

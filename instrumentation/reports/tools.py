@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from instrumentation.accounting.tool_use import Account, Tool
+from instrumentation.accounting.tool_use import ToolAccount, ToolsAccount
 from instrumentation.reports.columns import clipped, columns
 
 HEAD = ("tool", "form", "whole", "sent", "calls", "faults", "invalid", "passed on", "why")
@@ -13,19 +13,19 @@ WHY = 80
 NAME = 48
 
 
-def as_text(told: Account) -> str:
+def as_text(told: ToolsAccount) -> str:
     """What all tools took and how calls went, then a line for each tool."""
     rows = [HEAD, *map(_cells, ordered(told))]
     lines = [*columns(list(_facts(told)), left={0, 1}), "", *columns(rows, left=LEFT), "", *_notes(told)]
     return "\n".join(lines) + "\n"
 
 
-def ordered(told: Account) -> list[Tool]:
+def ordered(told: ToolsAccount) -> list[ToolAccount]:
     """The tools, those that are called most first, then those that take most as the client offers them."""
     return sorted(told.tools.values(), key=lambda one: (-one.calls, -one.offered, one.name))
 
 
-def _facts(told: Account) -> Iterator[tuple[str, str]]:
+def _facts(told: ToolsAccount) -> Iterator[tuple[str, str]]:
     calls, prompts = len(told.calls), told.prompts
     yield "sessions", f"{told.sessions:,}, with {calls:,} calls whose tools were decided on, in {prompts:,} prompts"
     offered = [one for one in told.tools.values() if one.sessions]
@@ -43,7 +43,7 @@ def _facts(told: Account) -> Iterator[tuple[str, str]]:
     yield "faults", f"{told.sum('faults'):,} schemas asked for, {told.sum('invalid'):,} calls caught that did not fit"
 
 
-def _tokens(told: Account) -> str:
+def _tokens(told: ToolsAccount) -> str:
     """What tools take in a prompt, as offered and as sent."""
     if not told.prompts:
         return "no prompt with these tools was answered"
@@ -58,20 +58,20 @@ def _each(tokens: int, prompts: int) -> str:
     return f"{tokens / max(1, prompts):,.0f}"
 
 
-def form(tool: Tool) -> str:
+def form(tool: ToolAccount) -> str:
     """The forms that a tool was sent in, the most usual first."""
     counts = tool.prompts._asdict()
     return ", ".join(sorted((form for form in counts if counts[form]), key=lambda form: -counts[form])) or "none"
 
 
-def _cells(tool: Tool) -> tuple[str, ...]:
+def _cells(tool: ToolAccount) -> tuple[str, ...]:
     prompts = tool.prompts.total
     counts = (tool.calls, tool.faults, tool.invalid, tool.passed_on)
     tokens = (_each(tool.offered, prompts), _each(tool.sent.total, prompts))
     return (clipped(tool.name, NAME), form(tool), *tokens, *(f"{one:,}" for one in counts), clipped(tool.reason, WHY))
 
 
-def _notes(told: Account) -> Iterator[str]:
+def _notes(told: ToolsAccount) -> Iterator[str]:
     yield "Tokens are our own count, of each tool in a prompt; page_in, which ctxpager adds, is not among the tools."
     for count, words in (
         (told.undecided, "answered calls for whose tools no decision held: other tools, none, or before it was made"),
@@ -81,7 +81,7 @@ def _notes(told: Account) -> Iterator[str]:
             yield f"Left out: {count:,} {words}."
 
 
-def as_json(told: Account) -> dict[str, Any]:
+def as_json(told: ToolsAccount) -> dict[str, Any]:
     """The account as plain values, with every call."""
     counts = ("calls", "short_calls", "at_once", "after_fault", "passed_on", "faults", "invalid")
     return {
@@ -99,5 +99,5 @@ def as_json(told: Account) -> dict[str, Any]:
     }
 
 
-def _tool(tool: Tool) -> dict[str, Any]:
+def _tool(tool: ToolAccount) -> dict[str, Any]:
     return {**asdict(tool), "prompts": tool.prompts._asdict(), "sent": tool.sent._asdict(), "form": form(tool)}

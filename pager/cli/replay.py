@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     """Play them and print the comparison; the exit status."""
     from instrumentation.replay import policy_options as chosen  # not needed by the server
     from instrumentation.replay import sources
-    from instrumentation.replay.compare import Conditions, compare
+    from instrumentation.replay.compare import ReplayConditions, compare
     from instrumentation.replay.prepared import Caching
     from instrumentation.reports import replay
 
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     contenders = chosen.contenders(named, options.set, configured)
     marks = None if options.caching is None else options.caching == "marks"
     cache = Caching(marks, LIFETIMES.get(options.lifetime, 0.0))
-    conditions = Conditions.of(settings, shortest=options.min_calls, cache=cache)
+    conditions = ReplayConditions.of(settings, shortest=options.min_calls, cache=cache)
     found = sources.find(options.places, lambda: shared.open_log(settings), conditions.rates())
     comparison = compare(found, contenders, conditions, options.jobs)
     if not comparison.played:

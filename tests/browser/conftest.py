@@ -14,9 +14,9 @@ from instrumentation.accounting.story import (
     CallStory,
     Inflicted,
     PageStory,
-    Parts,
-    Repack,
+    RepackStory,
     Story,
+    StoryParts,
 )
 
 TOOLS = ("read_file", "run_tests", "search", "list_files", "edit_file", "fetch")
@@ -138,7 +138,7 @@ def _calls(chance, branches, lives, dollars):
     for at, branch in enumerate(branches):
         seen = [life for life in lives if life.states[at] != "."]
         call = sum(1 for earlier in branches[:at] if earlier == branch)
-        said = Parts(
+        said = StoryParts(
             system=0 if call else SYSTEM,
             resent=SYSTEM if call else 0,
             schemas=SCHEMAS,
@@ -160,9 +160,9 @@ def _calls(chance, branches, lives, dollars):
 
 def _call(chance, at, branch, call, said, sizes, seen, bill, dollars):
     causes = ("results", "stale", "superseded", "duplicates")
-    client = said.plus(Parts(**{name: sizes[name] for name in causes}))
+    client = said.plus(StoryParts(**{name: sizes[name] for name in causes}))
     kept = {name: sizes[name] - sizes["gone", name] for name in causes}
-    sent = said.plus(Parts(**kept, stubs=sizes["stubs"] + 90))
+    sent = said.plus(StoryParts(**kept, stubs=sizes["stubs"] + 90))
     faults = sum(life.states[at] == "f" for life in seen)
     newly = sum(life.states[at] == "e" and life.states[at - 1] in "rs" for life in seen)
     repack = _repack(at, newly, sent.total) if newly else None
@@ -218,7 +218,7 @@ def _repack(at, pages, tokens):
         "cold": "the cache has expired",
         "window": "the prompt nears the window",
     }
-    return Repack(cause, reasons[cause], pages, pages * 900, int(0.7 * tokens), 0.8 * tokens, warm=cause != "cold")
+    return RepackStory(cause, reasons[cause], pages, pages * 900, int(0.7 * tokens), 0.8 * tokens, warm=cause != "cold")
 
 
 def _price(tokens, cached, output):

@@ -9,9 +9,9 @@ from instrumentation.accounting.story import (
     WASTE,
     CallStory,
     PageStory,
-    Parts,
-    Repack,
+    RepackStory,
     Story,
+    StoryParts,
 )
 from instrumentation.reports.page import page, values
 
@@ -283,7 +283,10 @@ def test_without_prices_there_are_no_dollars(report, made_up):
 
 
 def test_a_session_that_paging_made_dearer_says_so(report):
-    calls = [CallStory(0, at, 1, 0.0, "m", Parts(user=9), Parts(user=9), cost=12.0, cost_before=10.0) for at in (0, 1)]
+    calls = [
+        CallStory(0, at, 1, 0.0, "m", StoryParts(user=9), StoryParts(user=9), cost=12.0, cost_before=10.0)
+        for at in (0, 1)
+    ]
     shown = report(Story("dear", "", calls))
     assert "Dearer by" in shown.locator("[data-sum=saved]").inner_text()
     assert sums(shown)["saved"] == "4"
@@ -391,7 +394,16 @@ def test_the_keyboard_reaches_every_chart(report, story):
 
 def test_nothing_in_a_story_becomes_markup(report):
     call = CallStory(
-        0, 0, 1, 1.0, NASTY, Parts(user=5), Parts(user=5), repack=Repack(NASTY, NASTY, 1), pages_in=1, calls=[NASTY]
+        0,
+        0,
+        1,
+        1.0,
+        NASTY,
+        StoryParts(user=5),
+        StoryParts(user=5),
+        repack=RepackStory(NASTY, NASTY, 1),
+        pages_in=1,
+        calls=[NASTY],
     )
     pages = [PageStory(NASTY, 0, NASTY, NASTY, 7, "u", about=NASTY, content=NASTY)]
     shown = report(Story(NASTY, NASTY, [call], pages, policy=NASTY), with_content=True)
@@ -406,7 +418,7 @@ def test_nothing_in_a_story_becomes_markup(report):
 
 
 def test_content_is_shown_only_on_demand(report):
-    call = CallStory(0, 0, 1, 1.0, "m", Parts(user=5), Parts(user=5))
+    call = CallStory(0, 0, 1, 1.0, "m", StoryParts(user=5), StoryParts(user=5))
     story = Story(
         "s", "", [call], [PageStory("pg_0123456789abcdef", 0, "result", "read", 7, "u", "a file", "its text")]
     )

@@ -25,7 +25,7 @@ from instrumentation.analyze.analysis import (
     prepare,
     wasted,
 )
-from instrumentation.analyze.cache import Cache
+from instrumentation.analyze.cache import ResultCache
 from instrumentation.analyze.file_summaries import summarize_file
 from instrumentation.analyze.session_summary import (
     PaidCalls,
@@ -34,7 +34,7 @@ from instrumentation.analyze.session_summary import (
     as_reported,
 )
 from instrumentation.replay import log_files
-from instrumentation.replay.compare import Conditions, Contender, compare
+from instrumentation.replay.compare import Contender, ReplayConditions, compare
 from instrumentation.replay.log_files import Problems
 from instrumentation.replay.prepared import Prepared
 from instrumentation.reports.analyze import as_text
@@ -50,7 +50,7 @@ FORMATS = (*agent_logs.FORMATS, "own_log")
 
 
 def how(prices="anthropic", policies=POLICIES, **conditions):
-    return prepare(policies, Conditions(prices, **conditions))
+    return prepare(policies, ReplayConditions(prices, **conditions))
 
 
 HOW = how()
@@ -144,7 +144,7 @@ def test_the_figures_are_those_of_the_anatomy_and_of_the_comparison(tmp_path, na
     each = [taken_apart(one).totals for one in recordings]
     assert found.totals == reduce(Totals.plus, each, Totals())
     assert found.totals.calls > 0
-    direct = compare(recordings, POLICIES, Conditions("anthropic", shortest=2))
+    direct = compare(recordings, POLICIES, ReplayConditions("anthropic", shortest=2))
     assert found.comparison.rows() == direct.rows()
     assert [one.name for one in found.formats] == [name]
     assert found.read.files == (1 if name == "own_log" else 2)
@@ -163,7 +163,7 @@ def test_a_second_run_reads_nothing_and_finds_the_same(tmp_path, name):
 def twice(folder, place, between=lambda: None, then=HOW):
     found = []
     for ways in (HOW, then):
-        cache = Cache(place)
+        cache = ResultCache(place)
         found.append(analyze([folder], ways, cache=cache))
         cache.close()
         between()
@@ -627,7 +627,7 @@ def test_a_planted_or_damaged_entry_is_found_out_anew(tmp_path, damage):
 
 
 def test_an_entry_of_another_kind_is_none(tmp_path):
-    cache = Cache(tmp_path)
+    cache = ResultCache(tmp_path)
     cache.put("a", [1, 2])
     assert cache.get("a", list[int]) == [1, 2]
     assert cache.get("a", dict[str, int]) is None
@@ -641,7 +641,7 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path, suffix):
     victim.write_bytes(b"precious")
     folder.mkdir()
     (folder / f"cache.db{suffix}").symlink_to(victim)
-    cache = Cache(folder)
+    cache = ResultCache(folder)
     cache.put("name", 1)
     assert cache.get("name", int) == 1
     cache.close()
@@ -649,20 +649,20 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path, suffix):
 
 
 def test_the_folder_is_the_users_alone(tmp_path):
-    Cache(tmp_path / "deep" / "cache").close()
+    ResultCache(tmp_path / "deep" / "cache").close()
     assert (tmp_path / "deep" / "cache").stat().st_mode & 0o777 == 0o700
 
 
 def test_without_a_folder_there_is_no_cache_and_no_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    cache = Cache(tmp_path / "file")
+    cache = ResultCache(tmp_path / "file")
     cache.put("a", 1)
     assert cache.get("a", int) is None
     cache.close()
 
 
 def test_a_cache_that_another_run_has_locked_is_as_good_as_none(tmp_path):
-    cache = Cache(tmp_path)
+    cache = ResultCache(tmp_path)
     cache.put("a", 1)
     other = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
@@ -674,17 +674,17 @@ def test_a_cache_that_another_run_has_locked_is_as_good_as_none(tmp_path):
 
 
 def test_beyond_the_limit_the_oldest_entries_go(tmp_path):
-    cache = Cache(tmp_path)
+    cache = ResultCache(tmp_path)
     for name in ("a", "b", "a", "c"):
         cache.put(name, b"x" * 1_000)
     cache.close(limit=2_500)
-    cache = Cache(tmp_path)
+    cache = ResultCache(tmp_path)
     assert [cache.get(name, bytes) is not None for name in "abc"] == [True, False, True]
     cache.close()
 
 
 def test_a_name_that_is_no_unicode_is_kept_like_any_other(tmp_path):
-    cache = Cache(tmp_path)
+    cache = ResultCache(tmp_path)
     cache.put("file /\udcff", 1)
     assert cache.get("file /\udcff", int) == 1
     cache.close()
@@ -706,7 +706,7 @@ def test_recorded_sessions_are_analysed_as_they_are_compared(tmp_path):
     prepared = [Prepared(one, load(one.dialect)) for one in recordings if len(one.steps) > 1]
     each = [as_reported(anatomy(one), one).totals for one in prepared]
     assert found.totals == reduce(Totals.plus, each, Totals())
-    assert found.comparison.rows() == compare(recordings, POLICIES, Conditions(shortest=2)).rows()
+    assert found.comparison.rows() == compare(recordings, POLICIES, ReplayConditions(shortest=2)).rows()
     client = found.totals.client
     assert sum(tool.pages for tool in found.tools) == client.stale + client.duplicates + client.superseded
     assert found.paid.reported == found.paid.calls > 100

@@ -14,12 +14,12 @@ from laws import examples
 
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.item_sizes import PICTURE
-from instrumentation.accounting.story import Parts
+from instrumentation.accounting.story import StoryParts
 from instrumentation.accounting.waste.items import shared, taken_apart
 from instrumentation.accounting.waste.session_waste import Totals, anatomy
 from instrumentation.replay.needs import distinctive
 from instrumentation.replay.prepared import Prepared
-from instrumentation.replay.recording import Recording, Step
+from instrumentation.replay.recording import RecordedCall, Recording
 from instrumentation.replay.recording_files import files, load
 from pager.paging.staleness import Supersession, deed_of
 from pager.wire.dialects import load as load_dialect
@@ -78,7 +78,7 @@ def session(*prompts, said=(), dialect=CHAT, **common):
     for number, prompt in enumerate(prompts, 1):
         keep = same(before, prompt)
         told = dict(said).get(number, "")
-        steps.append(Step(float(number), keep, tuple(prompt[keep:]), **{"outside": 0, "said": told, **common}))
+        steps.append(RecordedCall(float(number), keep, tuple(prompt[keep:]), **{"outside": 0, "said": told, **common}))
         before = prompt
     return Prepared(Recording("session", dialect.name, steps), dialect)
 
@@ -110,8 +110,8 @@ def test_tools_that_the_session_never_calls_are_unused_schemas():
     listed = offers(tool("read", 100), tool("write", 200), tool("search", 300))
     prepared = session(*grown([user()], [says()]), outside=2700, offers=listed, called=("read",))
     assert parts(prepared) == [
-        Parts(system=400, schemas=100, unused_schemas=500, user=100),
-        Parts(resent=400, schemas=100, unused_schemas=500, user=100, assistant=100),
+        StoryParts(system=400, schemas=100, unused_schemas=500, user=100),
+        StoryParts(resent=400, schemas=100, unused_schemas=500, user=100, assistant=100),
     ]
     totals = anatomy(prepared).totals
     assert totals.unused_schemas == 1000 / 2300
@@ -143,11 +143,11 @@ def test_results_are_stale_past_the_last_call_that_needs_them():
     turns = [[user()], [calls(), result()], [says()], [says(200)], [says(300)]]
     prepared = session(*grown(*turns), said={3: f"I see {line('first')}\n{line('first')}"})
     assert parts(prepared) == [
-        Parts(**ONE, user=100),
-        Parts(**AGAIN, user=100, assistant=100, results=1000),
-        Parts(**AGAIN, user=100, assistant=200, results=1000),
-        Parts(**AGAIN, user=100, assistant=400, stale=1000),
-        Parts(**AGAIN, user=100, assistant=700, stale=1000),
+        StoryParts(**ONE, user=100),
+        StoryParts(**AGAIN, user=100, assistant=100, results=1000),
+        StoryParts(**AGAIN, user=100, assistant=200, results=1000),
+        StoryParts(**AGAIN, user=100, assistant=400, stale=1000),
+        StoryParts(**AGAIN, user=100, assistant=700, stale=1000),
     ]
     assert anatomy(prepared).totals.stale == 2000 / 5905
     [page] = anatomy(prepared).pages()
@@ -170,9 +170,9 @@ def test_the_same_content_further_on_makes_the_first_a_duplicate():
     turns = [[user(), calls(), result()], [calls("c2", path="b"), result("c2")], [says()]]
     prepared = session(*grown(*turns), said={3: line("first")})
     assert parts(prepared) == [
-        Parts(**ONE, user=100, assistant=100, results=1000),
-        Parts(**AGAIN, user=100, assistant=200, results=1000, duplicates=1000),
-        Parts(**AGAIN, user=100, assistant=300, results=1000, duplicates=1000),
+        StoryParts(**ONE, user=100, assistant=100, results=1000),
+        StoryParts(**AGAIN, user=100, assistant=200, results=1000, duplicates=1000),
+        StoryParts(**AGAIN, user=100, assistant=300, results=1000, duplicates=1000),
     ]
     assert [page.states for page in anatomy(prepared).pages()] == ["rss", ".ru"]
 
@@ -182,9 +182,9 @@ def test_a_later_state_of_the_same_file_makes_the_first_superseded():
     turns = [[user(), calls(path="a.py"), result()], again, [calls("c3", path="b.py"), result("c3", "third")]]
     prepared = session(*grown(*turns), said={3: f"{line('first')}\n{line('second')}"})
     assert parts(prepared) == [
-        Parts(**ONE, user=100, assistant=100, results=1000),
-        Parts(**AGAIN, user=100, assistant=200, results=1000, superseded=1000),
-        Parts(**AGAIN, user=100, assistant=300, results=2000, superseded=1000),
+        StoryParts(**ONE, user=100, assistant=100, results=1000),
+        StoryParts(**AGAIN, user=100, assistant=200, results=1000, superseded=1000),
+        StoryParts(**AGAIN, user=100, assistant=300, results=2000, superseded=1000),
     ]
     assert [page.states for page in anatomy(prepared).pages()] == ["rsu", ".ru", "..r"]
 
@@ -218,17 +218,17 @@ def test_a_call_that_failed_supersedes_nothing():
 def test_the_system_prompt_is_resent_from_the_second_call_on():
     prepared = session(*grown([system(500), user()], [says()], [system(50, "developer")], [says()]), outside=270)
     assert parts(prepared) == [
-        Parts(system=600, user=100),
-        Parts(resent=600, user=100, assistant=100),
-        Parts(system=50, resent=600, user=100, assistant=100),
-        Parts(resent=650, user=100, assistant=200),
+        StoryParts(system=600, user=100),
+        StoryParts(resent=600, user=100, assistant=100),
+        StoryParts(system=50, resent=600, user=100, assistant=100),
+        StoryParts(resent=650, user=100, assistant=200),
     ]
     assert anatomy(prepared).totals.waste["resent"] == 1850 / 3300
 
 
 def test_what_stands_outside_is_new_again_when_its_size_changes():
     first, second, third = (
-        Step(float(at), at > 0, () if at else (user(),), size) for at, size in enumerate((270, 540, 270))
+        RecordedCall(float(at), at > 0, () if at else (user(),), size) for at, size in enumerate((270, 540, 270))
     )
     prepared = Prepared(Recording("session", "chat", [first, second, third]), CHAT)
     assert [(one.system, one.resent) for one in parts(prepared)] == [(100, 0), (200, 0), (0, 100)]
@@ -246,8 +246,8 @@ def test_amplification_is_how_often_a_byte_was_sent():
 
 def test_tools_that_were_offered_before_are_not_new_in_a_longer_list():
     read, write = tool("read", 100), tool("write", 200)
-    first = Step(0.0, 0, (user(),), 270, offers=offers(read))
-    second = Step(1.0, 1, (), 810, offers=offers(read, write))
+    first = RecordedCall(0.0, 0, (user(),), 270, offers=offers(read))
+    second = RecordedCall(1.0, 1, (), 810, offers=offers(read, write))
     found = anatomy(Prepared(Recording("session", "chat", [first, second]), CHAT))
     assert [call.fresh for call in found.calls] == [270 + 270, 540]
 
@@ -312,11 +312,11 @@ def test_a_fork_knows_what_its_parent_sent_and_needs_what_it_needs_itself():
     read = (system(), user(), calls(), result())
     found = anatomy(
         branched(
-            Step(0.0, 0, read, 0),
-            Step(1.0, 4, (says(),), 0),
-            Step(2.0, 5, (says(),), 0),
-            Step(3.0, 5, (user(),), 0, branch=1, parent=0, fork_call=2, said=line("first")),
-            Step(4.0, 6, (says(),), 0, branch=1),
+            RecordedCall(0.0, 0, read, 0),
+            RecordedCall(1.0, 4, (says(),), 0),
+            RecordedCall(2.0, 5, (says(),), 0),
+            RecordedCall(3.0, 5, (user(),), 0, branch=1, parent=0, fork_call=2, said=line("first")),
+            RecordedCall(4.0, 6, (says(),), 0, branch=1),
         )
     )
     each = [call.client for call in found.calls]
@@ -327,14 +327,14 @@ def test_a_fork_knows_what_its_parent_sent_and_needs_what_it_needs_itself():
 
 def test_a_branch_without_a_parent_begins_anew():
     first = (system(), user(), calls(), result())
-    found = anatomy(branched(Step(0.0, 0, first, 270), Step(1.0, 0, first, 270, branch=1)))
-    assert found.calls[1].client == Parts(system=200, user=100, assistant=100, results=1000)
+    found = anatomy(branched(RecordedCall(0.0, 0, first, 270), RecordedCall(1.0, 0, first, 270, branch=1)))
+    assert found.calls[1].client == StoryParts(system=200, user=100, assistant=100, results=1000)
     assert found.calls[1].fresh == 0
     assert [page.states for page in found.pages()] == ["r.", ".r"]
 
 
 def test_another_attempt_sends_everything_again():
-    first = Step(0.0, 0, (system(), user(), calls(), result()), 0)
+    first = RecordedCall(0.0, 0, (system(), user(), calls(), result()), 0)
     again = first._replace(keep=4, new=(), attempt=2)
     found = anatomy(branched(first, again))
     assert [call.client.resent for call in found.calls] == [0, 101]
@@ -342,17 +342,17 @@ def test_another_attempt_sends_everything_again():
 
 
 def test_what_was_sent_in_vain_is_new_the_next_time():
-    first = Step(0.0, 0, (system(), user()), 0, answered=False)
+    first = RecordedCall(0.0, 0, (system(), user()), 0, answered=False)
     found = anatomy(branched(first, first._replace(keep=2, new=(), attempt=2, answered=True)))
     assert [call.client.system for call in found.calls] == [101, 101]
-    assert found.totals == Totals(1, Parts(system=101, user=100), 540, 540)
+    assert found.totals == Totals(1, StoryParts(system=101, user=100), 540, 540)
 
 
 def test_a_request_that_could_not_be_read_is_nothing_known():
-    read = Step(0.0, 0, (user(), calls(), result()), 0)
-    found = anatomy(branched(read, Step(1.0, 0, (), 2700), read._replace(at=2.0)))
-    assert found.calls[1].client == Parts(other=1000)
-    assert found.calls[2].client == Parts(resent=1, user=100, assistant=100, stale=1000)
+    read = RecordedCall(0.0, 0, (user(), calls(), result()), 0)
+    found = anatomy(branched(read, RecordedCall(1.0, 0, (), 2700), read._replace(at=2.0)))
+    assert found.calls[1].client == StoryParts(other=1000)
+    assert found.calls[2].client == StoryParts(resent=1, user=100, assistant=100, stale=1000)
     assert [page.states for page in found.pages()] == ["r.s"]
 
 
@@ -515,7 +515,7 @@ def sessions(draw, items=EXCHANGES, dialect=CHAT):
         prompt = [*before[:keep], *new] or [user()]
         keep = min(keep, len(prompt))
         said = "\n".join(line(seed) for seed in draw(st.sets(st.sampled_from(SEEDS))))
-        step = Step(
+        step = RecordedCall(
             at=float(at),
             keep=keep,
             new=tuple(prompt[keep:]),
@@ -571,7 +571,7 @@ def check_sums(prepared):
     found = anatomy(prepared)
     for call, told in zip(prepared.calls, found.calls, strict=True):
         assert told.client.total == call.prompt.tokens
-        assert min(getattr(told.client, name) for name in Parts.__struct_fields__) >= 0
+        assert min(getattr(told.client, name) for name in StoryParts.__struct_fields__) >= 0
         assert 0 <= told.working <= told.client.total
         assert 0 <= told.fresh <= told.sent
     totals = found.totals

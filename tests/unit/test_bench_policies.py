@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from benchmarks import lifetimes
 from benchmarks.policies import __main__ as policies
 from benchmarks.policies.generated_sessions import session, write_sessions
-from benchmarks.policies.play import GRACES, Figures, Graces, spread
-from benchmarks.policies.plots import Axis, Line, plot, thinned, ticks
+from benchmarks.policies.play import GRACES, Graces, PolicyFigures, spread
+from benchmarks.policies.plots import Axis, PlotLine, plot, thinned, ticks
 from benchmarks.policies.publish import cost_picture, grace_picture, replaced
 from instrumentation.accounting.billing import Charged
 from instrumentation.replay import recording_files
-from instrumentation.replay.compare import Comparison, Played
-from instrumentation.replay.player import Outcome
+from instrumentation.replay.compare import Comparison, PlayedSession
+from instrumentation.replay.player import PolicyOutcome
 from instrumentation.replay.prepared import Prepared
 from pager.paging.policy_loader import policy_names
 from pager.wire.dialects import load
@@ -86,7 +86,7 @@ def elements(text, name):
 
 
 def test_a_picture_is_xml_and_the_same_every_time():
-    lines = [Line("a <b>", [(0, 0), (10, 100)]), Line("c", [(0, 0), (5, 50)], 1, dashed=True)]
+    lines = [PlotLine("a <b>", [(0, 0), (10, 100)]), PlotLine("c", [(0, 0), (5, 50)], 1, dashed=True)]
     text = drawn(*lines)
     assert text == drawn(*lines)
     words = [one.text for one in elements(text, "text")]
@@ -94,16 +94,16 @@ def test_a_picture_is_xml_and_the_same_every_time():
 
 
 def test_lines_go_from_the_first_tick_to_the_last():
-    line = elements(drawn(Line("a", [(0, 0), (10, 100)])), "polyline")[-2]
+    line = elements(drawn(PlotLine("a", [(0, 0), (10, 100)])), "polyline")[-2]
     (left, bottom), (right, top) = (map(float, point.split(",")) for point in line.get("points").split())
     assert (left, bottom, right, top) == (64, 348, 610, 40)
 
 
 def test_a_line_of_one_point_is_a_dot_and_one_of_none_is_only_named():
-    dots = elements(drawn(Line("a", [(10, 50)])), "circle")
+    dots = elements(drawn(PlotLine("a", [(10, 50)])), "circle")
     assert (dots[0].get("cx"), dots[0].get("cy")) == ("610.0", "194.0")
     assert len(dots) == 2  # and the legend's
-    assert len(elements(drawn(Line("a", [])), "polyline")) == len(elements(drawn(), "polyline")) + 1
+    assert len(elements(drawn(PlotLine("a", [])), "polyline")) == len(elements(drawn(), "polyline")) + 1
 
 
 def test_on_a_logarithmic_axis_each_doubling_is_as_wide():
@@ -134,21 +134,24 @@ def paid(cost):
 
 
 def outcome(name, *so_far):
-    return Outcome(name, paid(so_far[-1]), so_far=so_far)
+    return PolicyOutcome(name, paid(so_far[-1]), so_far=so_far)
 
 
-TWO = Figures(
+TWO = PolicyFigures(
     "set",
     Comparison(
         [
-            Played(
+            PlayedSession(
                 "one",
                 2,
                 paid(20.0),
-                (outcome("keep_all", 10.0, 20.0), outcome("lru", 10.0, 30.0), Outcome("optimum", Charged(12.0))),
+                (outcome("keep_all", 10.0, 20.0), outcome("lru", 10.0, 30.0), PolicyOutcome("optimum", Charged(12.0))),
             ),
-            Played(
-                "two", 1, paid(20.0), (outcome("keep_all", 20.0), outcome("lru", 5.0), Outcome("optimum", Charged(8.0)))
+            PlayedSession(
+                "two",
+                1,
+                paid(20.0),
+                (outcome("keep_all", 20.0), outcome("lru", 5.0), PolicyOutcome("optimum", Charged(8.0))),
             ),
         ]
     ),

@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from benchmarks.schemas import __main__ as schemas
-from benchmarks.schemas.client import WIRES, Called
-from benchmarks.schemas.figures import LEAST, Figures, look_at, tokens
-from benchmarks.schemas.model import DONE, Step, Thought, handle_of, told
-from benchmarks.schemas.tools import Tool, careless, fitting, read_tools
+from benchmarks.schemas.client import WIRES, ToolCallMade
+from benchmarks.schemas.figures import LEAST, SchemaFigures, look_at, tokens
+from benchmarks.schemas.model import DONE, ModelStep, Thought, handle_of, told
+from benchmarks.schemas.tools import OfferedTool, careless, fitting, read_tools
 from pager.testing.scripted import Received, Script
 from pager.testing.scripted.chat import Chat
 
@@ -27,7 +27,7 @@ def tool(name, parts=12):
     one = {"type": "object", "properties": {"path": {"type": "string"}, "n": {"type": ["number", "null"]}}}
     definitions = {"one": {**one, "required": ["path"], "additionalProperties": False}}
     required = {"required": ["nested", f"{name}_0"], "additionalProperties": False}
-    return Tool(
+    return OfferedTool(
         name,
         f"Inspects {name}. {PROSE}",
         {"type": "object", "properties": properties, "$defs": definitions, **required},
@@ -48,12 +48,12 @@ def test_arguments_fit_and_careless_ones_do_not(seed):
 
 
 def test_a_tool_that_takes_everything_can_not_be_called_carelessly():
-    assert careless(Tool("any", "", {"type": "object"}), {}) is None
+    assert careless(OfferedTool("any", "", {"type": "object"}), {}) is None
 
 
 def test_a_tool_that_takes_nothing_has_no_arguments():
     with pytest.raises(ValueError, match="no arguments were found for never"):
-        fitting(Tool("never", "", {"type": "object", "not": {}}), random.Random(1))
+        fitting(OfferedTool("never", "", {"type": "object", "not": {}}), random.Random(1))
 
 
 def test_the_tools_of_all_servers_are_read(tmp_path):
@@ -91,7 +91,7 @@ def said(thought, *entries):
 
 
 def test_the_model_looks_a_deferred_tool_up_once():
-    thought = Thought(Script(), steps=[Step("short", {"a": 1}), Step("short", {"a": 2})])
+    thought = Thought(Script(), steps=[ModelStep("short", {"a": 1}), ModelStep("short", {"a": 2})])
     assert said(thought, SHORT, ASKING) == [("page_in", {"pages": [HANDLE]})]
     assert said(thought, SHORT, ASKING) == [("short", {"a": 1})]
     assert said(thought, SHORT, ASKING) == [("short", {"a": 2})]
@@ -101,7 +101,7 @@ def test_the_model_looks_a_deferred_tool_up_once():
 
 def test_the_model_calls_what_it_knows_at_once_and_errs_only_where_it_was_not_shown_all():
     wrong = {"a": "x"}
-    thought = Thought(Script(), steps=[Step("slim", {"a": 1}, wrong), Step("whole", {"a": 2}, wrong)])
+    thought = Thought(Script(), steps=[ModelStep("slim", {"a": 1}, wrong), ModelStep("whole", {"a": 2}, wrong)])
     assert said(thought, SLIM, WHOLE, ASKING) == [("slim", wrong)]
     assert said(thought, SLIM, WHOLE, ASKING) == [("slim", {"a": 1})]
     assert said(thought, SLIM, WHOLE, ASKING) == [("whole", {"a": 2})]
@@ -151,7 +151,9 @@ def test_a_prefix_that_changes_is_seen():
     assert not history.one_prefix
 
 
-GOOD = Figures("chat", 10, 12, 1_000_000, 180_000, 4_000, 9.0, 3.0, same_tools=True, one_prefix=True, used=5, valid=5)
+GOOD = SchemaFigures(
+    "chat", 10, 12, 1_000_000, 180_000, 4_000, 9.0, 3.0, same_tools=True, one_prefix=True, used=5, valid=5
+)
 
 
 def test_a_session_that_meets_every_demand_misses_none():
@@ -174,7 +176,7 @@ def test_every_demand_can_be_missed(change):
 
 @pytest.mark.parametrize("dialect", WIRES)
 def test_a_client_reads_what_it_is_told(dialect):
-    call = Called("call_1", "slim", '{"a":1}')
+    call = ToolCallMade("call_1", "slim", '{"a":1}')
     function = {"name": call.name, "arguments": call.arguments}
     answers = {
         "chat": {

@@ -12,7 +12,7 @@ from instrumentation.analyze import command
 from instrumentation.analyze.agents import setups, usual_places
 from instrumentation.analyze.analysis import analyze, prepare
 from instrumentation.analyze.command import progress_bar
-from instrumentation.replay.compare import Conditions, Contender
+from instrumentation.replay.compare import Contender, ReplayConditions
 from instrumentation.reports.analyze import as_json, as_text
 from pager.cli import main
 from pager.config.loading import Settings
@@ -132,7 +132,7 @@ def test_the_client_with_most_calls_comes_first(tmp_path):
     paths = [
         record(tmp_path / f"{name}.jsonl", calls, harness=name) for name, calls in (("goose", 3), ("qwen-code", 5))
     ]
-    found = analyze(paths, prepare([Contender("keep_all")], Conditions()))
+    found = analyze(paths, prepare([Contender("keep_all")], ReplayConditions()))
     assert [line.split("=")[0] for line in setups(found.sessions, BASE)] == ["OPENAI_BASE_URL", "OPENAI_HOST"]
 
 
@@ -156,7 +156,7 @@ def test_plain_values_add_up_to_what_was_found(tmp_path, capsys):
     folder = write(tmp_path / "logs", "recording")
     status, out, _ = run(capsys, folder, "--json", "--prices", "anthropic")
     told = json.loads(out)
-    found = analyze([folder], prepare([Contender("keep_all"), Contender("cost_aware")], Conditions("anthropic")))
+    found = analyze([folder], prepare([Contender("keep_all"), Contender("cost_aware")], ReplayConditions("anthropic")))
     assert status == 0
     assert out == as_json(found)
     assert sum(told["tokens"].values()) == found.totals.client.total == sum(one["tokens"] for one in told["each"])
@@ -265,18 +265,18 @@ def test_an_interrupt_ends_it_quietly(tmp_path, capsys):
 
 
 def test_without_policies_nothing_is_said_of_any(tmp_path):
-    found = analyze([record(tmp_path / "one.jsonl")], prepare([], Conditions()))
+    found = analyze([record(tmp_path / "one.jsonl")], prepare([], ReplayConditions()))
     told = as_text(found, [])
     assert "\npolicy " not in told
     assert "(sent: how often each byte was)" in told
     assert "these logs don't say which tools were offered" in told
-    told = as_text(analyze([record(tmp_path / "two.jsonl", tools=[IDLE])], prepare([], Conditions())), [])
+    told = as_text(analyze([record(tmp_path / "two.jsonl", tools=[IDLE])], prepare([], ReplayConditions())), [])
     assert "these logs don't say which tools were offered" not in told
 
 
 def test_names_that_a_terminal_would_obey_are_made_harmless(tmp_path):
     path = record(tmp_path / "one.jsonl", session="\x1b[31mred\x07 [bold]x[/bold]", tool="\x1b]0;title\x07")
-    found = analyze([path], prepare([Contender("keep_all")], Conditions()))
+    found = analyze([path], prepare([Contender("keep_all")], ReplayConditions()))
     told = as_text(found, [])
     assert "\x1b" not in told
     assert "\x07" not in told
@@ -289,7 +289,7 @@ def test_lines_fit_a_narrow_terminal(tmp_path):
         "tool_with_a_name_that_is_far_too_long_to_be_shown",
     )
     found = analyze(
-        [record(tmp_path / "one.jsonl", session=name, tool=tool)], prepare([Contender("keep_all")], Conditions())
+        [record(tmp_path / "one.jsonl", session=name, tool=tool)], prepare([Contender("keep_all")], ReplayConditions())
     )
     lines = as_text(found, [], 80).splitlines()
     assert max(map(len, lines)) <= 80

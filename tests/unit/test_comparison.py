@@ -9,20 +9,20 @@ from equipped import equipped
 from instrumentation.accounting.billing import Charged
 from instrumentation.replay.compare import (
     Comparison,
-    Conditions,
     Contender,
-    Played,
+    PlayedSession,
+    ReplayConditions,
     compare,
     total,
 )
-from instrumentation.replay.player import Outcome
+from instrumentation.replay.player import PolicyOutcome
 from instrumentation.replay.policy_options import contenders
-from instrumentation.replay.recording import Recording, Step
+from instrumentation.replay.recording import RecordedCall, Recording
 from instrumentation.reports.replay import as_json, as_table
 from pager.errors import ConfigError, PolicyError
 from pager.paging.settle_tools import Shortening
 
-ANTHROPIC = Conditions("anthropic")
+ANTHROPIC = ReplayConditions("anthropic")
 
 
 def page(name):
@@ -40,7 +40,7 @@ def session(name, calls=12, gap=10.0):
             item(role="tool", tool_call_id=f"c{at}", content=page(f"{name} {at}")),
         )
         new = (item(role="user", content="do it"),) if not at else read
-        steps.append(Step(at * gap, length, new, 3_000, "On.", 2, model="claude-opus-4-5"))
+        steps.append(RecordedCall(at * gap, length, new, 3_000, "On.", 2, model="claude-opus-4-5"))
         length += len(new)
     return Recording(name, "chat", steps)
 
@@ -51,8 +51,15 @@ def paid(cost, **more):
 
 TWO = Comparison(
     [
-        Played("one", 10, paid(100.0), (Outcome("a", paid(90.0), 1, 2, 3, 5.0), Outcome("knowing", paid(60.0)))),
-        Played("two", 20, paid(300.0), (Outcome("a", paid(310.0, input=60), 1, 1, 1), Outcome("knowing", paid(300.0)))),
+        PlayedSession(
+            "one", 10, paid(100.0), (PolicyOutcome("a", paid(90.0), 1, 2, 3, 5.0), PolicyOutcome("knowing", paid(60.0)))
+        ),
+        PlayedSession(
+            "two",
+            20,
+            paid(300.0),
+            (PolicyOutcome("a", paid(310.0, input=60), 1, 1, 1), PolicyOutcome("knowing", paid(300.0))),
+        ),
     ],
     left_out=3,
 )
@@ -114,12 +121,12 @@ def test_sessions_are_played_under_every_policy():
 
 def test_options_and_prices_count():
     far = Contender("fifo_age", {"age": 100})
-    first, second = compare([session("one")], [Contender("fifo_age"), far], Conditions("none")).rows()
+    first, second = compare([session("one")], [Contender("fifo_age"), far], ReplayConditions("none")).rows()
     assert first.cost_change < second.cost_change == 0.0
 
 
 def test_tools_are_sent_short_unless_they_are_not_wanted_so():
-    whole = Conditions("anthropic", tools=Shortening(on=False))
+    whole = ReplayConditions("anthropic", tools=Shortening(on=False))
     policies = [Contender("keep_all"), Contender("cost_aware")]
     (nothing, short), (_, off) = (
         compare([equipped(session("one"))], policies, one).rows() for one in (ANTHROPIC, whole)

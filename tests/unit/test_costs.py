@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instrumentation.accounting.usage_cost import Cost, cost, units
+from instrumentation.accounting.usage_cost import UsageCost, cost, units
 from pager.log.events import Tokens
 from pager.paging.policy import Prices
 from pager.pricing.rates import in_force
@@ -61,9 +61,9 @@ def test_a_price_list_for_all_models_stands_over_their_ratios():
 
 
 def test_a_sum_is_in_dollars_only_where_both_are():
-    assert Cost(1.0, 2.0).plus(Cost(3.0, 4.0)) == Cost(4.0, 6.0)
-    assert Cost(1.0, None).plus(Cost(3.0, 4.0)) == Cost(4.0, None)
-    assert Cost().plus(Cost(3.0, 4.0)) == Cost(3.0, 4.0)
+    assert UsageCost(1.0, 2.0).plus(UsageCost(3.0, 4.0)) == UsageCost(4.0, 6.0)
+    assert UsageCost(1.0, None).plus(UsageCost(3.0, 4.0)) == UsageCost(4.0, None)
+    assert UsageCost().plus(UsageCost(3.0, 4.0)) == UsageCost(3.0, 4.0)
 
 
 @given(counts, counts, counts, counts)

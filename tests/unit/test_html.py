@@ -17,9 +17,9 @@ from instrumentation.accounting.story import (
     WASTE,
     CallStory,
     PageStory,
-    Parts,
-    Repack,
+    RepackStory,
     Story,
+    StoryParts,
 )
 from instrumentation.reports.page import (
     SCRIPTS,
@@ -74,7 +74,9 @@ def told(text):
 
 
 def a_story(text):
-    call = CallStory(0, 0, 1, 1.0, text, Parts(user=5), Parts(user=5), repack=Repack(text, text), calls=[text])
+    call = CallStory(
+        0, 0, 1, 1.0, text, StoryParts(user=5), StoryParts(user=5), repack=RepackStory(text, text), calls=[text]
+    )
     return Story(text, text, [call], [PageStory(text, 0, text, text, 7, "u", about=text, content=text)], policy=text)
 
 
@@ -139,7 +141,7 @@ def test_every_script_of_the_charts_is_in_the_file_once():
 
 
 def test_the_charts_know_every_part_and_every_cause_of_waste():
-    assert {name for name, _ in PARTS} == set(Parts.__struct_fields__)
+    assert {name for name, _ in PARTS} == set(StoryParts.__struct_fields__)
     assert {name for name, waste in PARTS if waste} == set(WASTE)
 
 

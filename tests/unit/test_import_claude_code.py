@@ -6,7 +6,7 @@ import pytest
 
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.replay import log_files
-from instrumentation.replay.compare import Conditions, Contender, compare
+from instrumentation.replay.compare import Contender, ReplayConditions, compare
 from instrumentation.replay.log_files import Problems
 from pager.log.events import Tokens
 from pager.pricing.tokens import BYTES_A_TOKEN
@@ -566,7 +566,7 @@ def test_an_imported_session_can_be_played_again(tmp_path):
     log.user("once more", parent=early)
     log.answer("m31", text("Again."), at=410)
     recording = only(log.read(tmp_path))
-    compared = compare([recording], [Contender("keep_all"), Contender("lru", {"capacity": 5000})], Conditions())
+    compared = compare([recording], [Contender("keep_all"), Contender("lru", {"capacity": 5000})], ReplayConditions())
     keep_all, lru = compared.rows()
     assert (compared.calls, keep_all.repacks) == (32, 0)
     assert lru.charged.input < keep_all.charged.input

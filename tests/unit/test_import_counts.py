@@ -4,12 +4,12 @@ import pytest
 
 from instrumentation.replay.drafts import (
     UNRECORDED,
-    Draft,
-    Line,
+    CallLine,
+    RecordingDraft,
     counted,
     outside,
 )
-from instrumentation.replay.inferred_tools import Called, offers_in, written
+from instrumentation.replay.inferred_tools import InferredTools, offers_in, written
 from pager.log.events import Tokens
 from pager.pricing.tokens import BYTES_A_TOKEN
 
@@ -62,7 +62,7 @@ def test_what_is_outside_is_known_or_counted_but_never_too_much():
 
 
 def test_a_line_without_anything_in_common_has_no_parent():
-    draft, line = Draft("chat"), Line()
+    draft, line = RecordingDraft("chat"), CallLine()
     draft.begin(line, [b"a"], None, "m")
     draft.begin(line, [b"b"], None, "m")
     first, second = draft.recording("one", "some-cli").steps
@@ -70,12 +70,12 @@ def test_a_line_without_anything_in_common_has_no_parent():
 
 
 def test_a_draft_without_a_call_is_no_recording():
-    assert Draft("chat").recording("one", "some-cli") is None
+    assert RecordingDraft("chat").recording("one", "some-cli") is None
 
 
 @pytest.mark.parametrize("dialect", ["chat", "messages", "responses"])
 def test_tools_that_were_called_can_be_read_in_every_wire_format(dialect):
-    called = Called()
+    called = InferredTools()
     called.take("look", {"at": [1], "deep": {"x": 1}, "near": 0.5, "none": None})
     called.take("look", "no object")
     (offer,) = offers_in(dialect, written(called.tools(dialect))).tools

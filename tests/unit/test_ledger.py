@@ -18,13 +18,13 @@ from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.ledger.call_facts import facts, together
 from instrumentation.accounting.ledger.money import (
     Rates,
-    Weighed,
+    WeighedCall,
     scaled,
     unpaged,
 )
 from instrumentation.accounting.ledger.sums import (
     KEYS,
-    Sums,
+    LedgerSums,
     grouped,
     ledger,
     peaks,
@@ -35,9 +35,9 @@ from instrumentation.accounting.story import (
     WASTE,
     CallStory,
     Inflicted,
-    Parts,
-    Repack,
+    RepackStory,
     Story,
+    StoryParts,
 )
 from instrumentation.accounting.usage_cost import units
 from pager.errors import ConfigError
@@ -193,12 +193,12 @@ def test_a_small_paged_session_has_exactly_these_figures():
     found = told(store)
     one, two, three, four = found.calls
     head = {"unused_schemas": 19, "stale": 949}
-    assert one.client == one.sent == Parts(system=19, unused_schemas=19, user=13, assistant=59, results=949)
-    assert two.client == two.sent == Parts(resent=19, user=26, assistant=75, **head)
-    assert three.client == Parts(resent=19, user=39, assistant=91, **head)
-    assert three.sent == Parts(resent=19, unused_schemas=19, user=39, assistant=91, stubs=244)
-    assert four.client == Parts(resent=19, user=52, assistant=108, **head)
-    assert four.sent == Parts(resent=19, unused_schemas=19, user=52, assistant=108, stubs=1_266)
+    assert one.client == one.sent == StoryParts(system=19, unused_schemas=19, user=13, assistant=59, results=949)
+    assert two.client == two.sent == StoryParts(resent=19, user=26, assistant=75, **head)
+    assert three.client == StoryParts(resent=19, user=39, assistant=91, **head)
+    assert three.sent == StoryParts(resent=19, unused_schemas=19, user=39, assistant=91, stubs=244)
+    assert four.client == StoryParts(resent=19, user=52, assistant=108, **head)
+    assert four.sent == StoryParts(resent=19, unused_schemas=19, user=52, assistant=108, stubs=1_266)
     requests = [(call.requests, call.input, call.cached, call.written, call.output) for call in found.calls]
     assert requests[:2] == [(1, 1_059, 0, 1_059, 1), (1, 1_088, 1_059, 29, 1)]
     assert requests[2:] == [(2, 412 + 1_436, 412, 412 + 1_024, 41), (1, 1_464, 1_436, 28, 1)]
@@ -248,7 +248,7 @@ def test_a_prompt_that_paging_keeps_below_the_step_would_have_cost_the_price_abo
     own = {"input": 1.0, "output": 5.0, "cached": 0.1, "written": 1.25}
     models = in_force("", {"own": {**own, "step_tokens": 100, "step_factor": 5.0, "step_output": 4.0}})
     first = Tokens(input=90, cached=80, written=10, output=2)
-    weighed = Weighed(1.0, Parts(results=120), Parts(results=90), [first], 100)
+    weighed = WeighedCall(1.0, StoryParts(results=120), StoryParts(results=90), [first], 100)
     rates = Rates(models, "own", "")
     assert rates.units(first) == pytest.approx(0.1 * 80 + 1.25 * 10 + 5 * 2)
     assert rates.units(unpaged(weighed)) == pytest.approx(5 * (0.1 * 100 + 1.25 * 20) + 4 * 5 * 2)
@@ -260,8 +260,8 @@ def test_parts_come_to_what_the_provider_reported():
     play(store, paged(*reports, Usage(2_928, 2_872, 56)))
     one, two, three, four = told(store).calls
     assert not any(call.estimated for call in (one, two, three, four))
-    assert one.client == Parts(system=38, unused_schemas=38, user=26, assistant=118, results=1_898)
-    assert three.sent == Parts(resent=38, unused_schemas=38, user=78, assistant=182, stubs=488)
+    assert one.client == StoryParts(system=38, unused_schemas=38, user=26, assistant=118, results=1_898)
+    assert three.sent == StoryParts(resent=38, unused_schemas=38, user=78, assistant=182, stubs=488)
     assert three.client.total == 2 * 1_117
     assert (three.input, three.cached, three.written, three.output) == (824 + 2_872, 824, 824 + 2_048, 40)
     assert three.inflicted.page_in_tokens == 2_872
@@ -554,7 +554,7 @@ def test_several_changes_at_one_call_are_told_as_one():
 
 def test_a_change_of_tools_in_mid_branch_is_a_repack_and_the_first_decision_is_none():
     received = CallReceived(0, 2, 1, "chat", "/", "m", stream=False, body="", size=0, skeleton="", cuts=[])
-    for price, expected in ((7.0, Repack("tools", "short", saved=40, price=7.0, warm=True)), (0.0, None)):
+    for price, expected in ((7.0, RepackStory("tools", "short", saved=40, price=7.0, warm=True)), (0.0, None)):
         decided = ToolsDecided(0, 2, 1, "", "", "short", whole=90, sent=50, price=price)
         log = [Stored(at, "s_1", 1.0, event) for at, event in enumerate([received, decided])]
         assert together(facts(log).told[Where(0, 2, 1)].repacks) == expected
@@ -592,7 +592,7 @@ def test_a_request_that_could_not_be_read_is_counted_as_other():
 
     asyncio.run(go())
     (one,) = told(store).calls
-    assert one.sent == one.client == Parts(other=tokens_in(len(b"no json at all")))
+    assert one.sent == one.client == StoryParts(other=tokens_in(len(b"no json at all")))
 
 
 def test_what_the_log_says_of_unknown_calls_is_left_alone():
@@ -641,9 +641,9 @@ def test_tokens_are_conserved_in_every_call_and_in_every_sum(pages, name):
     for one in found.calls:
         if one.estimated and sizes[one.call]:  # each item is rounded by itself
             assert one.sent.total == pytest.approx(sizes[one.call] / 2.7, abs=3 * len(calls) + 3)
-        for name in Parts.__struct_fields__[:-2]:
+        for name in StoryParts.__struct_fields__[:-2]:
             assert 0 <= getattr(one.sent, name) <= getattr(one.client, name) or name == "stubs"
-        sums = Sums.of(one)
+        sums = LedgerSums.of(one)
         assert sums.upstream == one.input
         assert one.client.total == sums.upstream + sums.avoided_tokens - sums.inflicted_tokens
         assert sums.avoided_cost == pytest.approx(one.cost_before - one.cost + one.inflicted.cost)
@@ -653,7 +653,7 @@ def test_tokens_are_conserved_in_every_call_and_in_every_sum(pages, name):
 
 
 TOKENS = st.integers(0, 10_000)
-PARTS = st.builds(Parts, **dict.fromkeys(Parts.__struct_fields__, TOKENS))
+PARTS = st.builds(StoryParts, **dict.fromkeys(StoryParts.__struct_fields__, TOKENS))
 MONEY = st.integers(0, 1_000_000).map(lambda cents: cents / 64)  # added up in whatever order, the same
 CALLS = st.builds(
     CallStory,
@@ -674,7 +674,7 @@ CALLS = st.builds(
     cost_before=MONEY,
     dollars=st.none(),
     pages_in=st.integers(0, 3),
-    repack=st.none() | st.builds(Repack, st.just("policy"), st.just("so"), rewritten=TOKENS),
+    repack=st.none() | st.builds(RepackStory, st.just("policy"), st.just("so"), rewritten=TOKENS),
     inflicted=st.builds(Inflicted, MONEY, MONEY, MONEY, MONEY, TOKENS, TOKENS),
 )
 STORIES = st.lists(
@@ -690,15 +690,15 @@ STORIES = st.lists(
 
 
 def assert_adds_up(found):
-    added = Sums()
+    added = LedgerSums()
     for row in found.rows:
         added = added.plus(row.sums)
     total = found.total.sums
-    for name in Sums.__struct_fields__:
+    for name in LedgerSums.__struct_fields__:
         one, other = getattr(added, name), getattr(total, name)
         if isinstance(other, Inflicted):
             one, other = msgspec.structs.astuple(one), msgspec.structs.astuple(other)
-        assert one == (other if isinstance(other, Parts) else pytest.approx(other)), name
+        assert one == (other if isinstance(other, StoryParts) else pytest.approx(other)), name
     assert total.client.total == total.upstream + total.avoided_tokens - total.inflicted_tokens
     assert sum(total.client.waste.values()) == sum(getattr(total.client, name) for name in WASTE)
 
@@ -715,11 +715,13 @@ def test_groups_add_up_to_the_total_whatever_the_grouping(stories, by):
 
 @given(PARTS, PARTS, st.integers(0, 100_000))
 def test_scaled_parts_come_to_the_target_and_stay_apart_as_they_were(client, other, target):
-    sent = Parts(**{name: min(getattr(client, name), getattr(other, name)) for name in Parts.__struct_fields__})
+    sent = StoryParts(
+        **{name: min(getattr(client, name), getattr(other, name)) for name in StoryParts.__struct_fields__}
+    )
     client = msgspec.structs.replace(client, stubs=0)
     theirs, ours = scaled(client, sent, target / sent.total if sent.total else 1.0, target if sent.total else 0)
     assert ours.total == (target if sent.total else 0)
-    for name in Parts.__struct_fields__:
+    for name in StoryParts.__struct_fields__:
         assert getattr(ours, name) >= 0
         if name != "stubs":
             assert getattr(theirs, name) >= getattr(ours, name)

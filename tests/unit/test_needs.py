@@ -14,7 +14,7 @@ from instrumentation.replay.needs import (
     shown_in,
 )
 from instrumentation.replay.prepared import Prepared
-from instrumentation.replay.recording import Future, Recording, Step
+from instrumentation.replay.recording import Future, RecordedCall, Recording
 from pager.paging.stub import handle_of
 from pager.pricing.rates import in_force
 from pager.wire.dialects import load
@@ -153,19 +153,20 @@ def futures(*steps):
 
 
 def test_a_future_knows_cold_calls_and_the_calls_that_need_a_page():
-    first = Step(0.0, 0, (user("do it"), result(A)), 10, said="I see.")
+    first = RecordedCall(0.0, 0, (user("do it"), result(A)), 10, said="I see.")
     more = [
-        Step(at, keep, (user("on"),), 10, said=said) for at, keep, said in ((10, 2, LINE), (900, 3, ""), (901, 4, LINE))
+        RecordedCall(at, keep, (user("on"),), 10, said=said)
+        for at, keep, said in ((10, 2, LINE), (900, 3, ""), (901, 4, LINE))
     ]
     assert futures(first, *more) == {0: Future([True, False, True, False], {handle(A): [2, 4]})}
 
 
 def test_a_branch_that_forks_has_the_calls_of_its_parent_before_its_own():
     steps = [
-        Step(0.0, 0, (user("do it"), result(A)), 10),
-        Step(10.0, 2, (user("on"),), 10),
-        Step(20.0, 2, (user("else"),), 10, branch=1, parent=0, fork_call=1, said=LINE),
-        Step(30.0, 0, (user("side"),), 10, branch=2),
+        RecordedCall(0.0, 0, (user("do it"), result(A)), 10),
+        RecordedCall(10.0, 2, (user("on"),), 10),
+        RecordedCall(20.0, 2, (user("else"),), 10, branch=1, parent=0, fork_call=1, said=LINE),
+        RecordedCall(30.0, 0, (user("side"),), 10, branch=2),
     ]
     found = futures(*steps)
     assert (found[1], found[2]) == (Future([True, False], {handle(A): [2]}), Future([True]))
@@ -173,6 +174,6 @@ def test_a_branch_that_forks_has_the_calls_of_its_parent_before_its_own():
 
 
 def test_a_further_attempt_is_no_call_of_its_own():
-    first = Step(0.0, 0, (user("do it"), result(A)), 10, said=LINE)
+    first = RecordedCall(0.0, 0, (user("do it"), result(A)), 10, said=LINE)
     again = first._replace(at=5.0, keep=2, new=(), attempt=2)
     assert futures(first, again) == {0: Future([True], {handle(A): [1]})}

@@ -21,10 +21,10 @@ from benchmarks.optimum.exact import exact
 from benchmarks.optimum.foresight import Belady, Greedy
 from benchmarks.optimum.play import future_of, schedule_of
 from benchmarks.optimum.problem import (
-    Call,
-    Need,
-    Page,
     Problem,
+    ProblemCall,
+    ProblemNeed,
+    ProblemPage,
     State,
     cost,
     may_go,
@@ -35,8 +35,8 @@ from benchmarks.optimum.problem import (
 from benchmarks.optimum.recorded import problems, unsaid
 from benchmarks.optimum.views import (
     Moment,
+    PageSize,
     Recorder,
-    Size,
     problem_from,
     problem_of,
 )
@@ -44,7 +44,7 @@ from instrumentation.replay import recording_files
 from instrumentation.replay.needs import Need as Seen
 from instrumentation.replay.player import Player
 from instrumentation.replay.prepared import Prepared
-from instrumentation.replay.recording import Future, Recording, Step
+from instrumentation.replay.recording import Future, RecordedCall, Recording
 from pager.log.events import Evicted
 from pager.paging.policy import (
     ASKING,
@@ -67,13 +67,13 @@ def needs(**calls):
 def growing(*tokens, cold=(1,), output=0):
     """Calls with prompts of so many tokens, each of which begins with the one before."""
     before = [0, *tokens]
-    return [Call(now, before[at], at + 1 in cold, output) for at, now in enumerate(tokens)]
+    return [ProblemCall(now, before[at], at + 1 in cold, output) for at, now in enumerate(tokens)]
 
 
 # ---------------------------------------------------------------- what a schedule costs
 
 
-PAGE = Page("a", 500, 40, before=300, first=1, free=2, until=5)
+PAGE = ProblemPage("a", 500, 40, before=300, first=1, free=2, until=5)
 FOUR = Problem(growing(1_000, 1_200, 1_400, 1_600), [PAGE], prices=PRICES, tool=10)
 
 
@@ -129,7 +129,7 @@ def test_a_copy_can_go_and_then_leaves_a_stub_too():
 
 
 def test_what_the_client_takes_out_is_gone_with_its_copies():
-    calls = [*growing(1_000, 1_200), Call(600, 200, cold=False), Call(700, 600, cold=False)]
+    calls = [*growing(1_000, 1_200), ProblemCall(600, 200, cold=False), ProblemCall(700, 600, cold=False)]
     cut = Problem(calls, [PAGE._replace(until=3)], needs(a=[2, 4]), PRICES, tool=10)
     charged = list(play(cut, {2: [0]}))
     assert [one.prompt for one in charged] == [1_000, 750, 610, 710]
@@ -138,8 +138,8 @@ def test_what_the_client_takes_out_is_gone_with_its_copies():
 
 
 def test_a_page_that_comes_with_what_the_client_rewrote_goes_without_a_price():
-    calls = [*growing(1_000, 1_200), Call(900, 300, cold=False)]
-    again = Page("b", 500, 40, before=300, first=3, free=3, until=4)
+    calls = [*growing(1_000, 1_200), ProblemCall(900, 300, cold=False)]
+    again = ProblemPage("b", 500, 40, before=300, first=3, free=3, until=4)
     both = Problem(calls, [PAGE._replace(until=3), again], prices=PRICES, tool=10)
     assert costs(both, {2: [0], 3: [1]})[2] == pytest.approx(0.1 * 310 + 1.1 * 140)
 
@@ -179,14 +179,14 @@ def branches(draw, calls=5, pages=3, needs=True, rewrites=True, grace=None):
             tokens = 60 + 70 * "abc".index(content) if content else 0
             if content:
                 free = number + (draw(st.integers(0, 2)) if grace is None else grace)
-                made.append(Page(content, tokens, 20, sum(line), number, free, 99))
+                made.append(ProblemPage(content, tokens, 20, sum(line), number, free, 99))
             line.append(size + tokens)
-        sent.append(Call(sum(line), held, number == 1 or draw(st.integers(0, 3)) == 0, draw(st.integers(0, 2))))
+        sent.append(ProblemCall(sum(line), held, number == 1 or draw(st.integers(0, 3)) == 0, draw(st.integers(0, 2))))
     end = len(sent) + 1
     made = [page._replace(until=min(page.until, end)) for page in made]
     made = [page._replace(free=min(page.free, page.until)) for page in made]
     some = st.builds(
-        lambda call, asked, others: Need(call, asked, others | {asked}), st.integers(1, end - 1), names, others
+        lambda call, asked, others: ProblemNeed(call, asked, others | {asked}), st.integers(1, end - 1), names, others
     )
     wanted = draw(st.lists(some, max_size=6)) if needs else []
     prices = Prices(
@@ -314,7 +314,9 @@ def test_a_branch_without_pages_costs_what_it_costs():
 
 def test_a_branch_of_hundreds_of_calls_and_pages_has_a_bound():
     calls = growing(*range(20_000, 20_000 + 400 * 500, 500), cold=range(1, 401, 50))
-    pages = [Page(f"p{at}", 400, 40, 20_000 + 500 * at - 450, at + 1, min(at + 3, 401), 401) for at in range(1, 400)]
+    pages = [
+        ProblemPage(f"p{at}", 400, 40, 20_000 + 500 * at - 450, at + 1, min(at + 3, 401), 401) for at in range(1, 400)
+    ]
     wanted = plain_needs({f"p{at}": [at + 8, at + 30] for at in range(1, 360, 7)})
     found = optimum(Problem(calls, pages, wanted))
     assert found.ideal < found.bound <= found.reached < 0.6 * found.untouched
@@ -344,9 +346,13 @@ def test_a_problem_is_what_a_recorder_saw():
     ]
     assert [recorder.choose(view).evict for view in views] == [(), (), ()]
     problem = problem_of(recorder.views, Future([True, False, True], {"a": [3]}), [7, 8])
-    assert problem.calls == [Call(1_000, 0, True, 7), Call(2_000, 1_000, False, 8), Call(2_100, 2_000, True, 0)]
-    assert problem.pages == [Page("a", 500, 40, 300, 1, 3, 4), Page("a", 500, 40, 1_400, 2, 4, 4)]
-    assert problem.needs == [Need(3, "a", frozenset("a"))]
+    assert problem.calls == [
+        ProblemCall(1_000, 0, True, 7),
+        ProblemCall(2_000, 1_000, False, 8),
+        ProblemCall(2_100, 2_000, True, 0),
+    ]
+    assert problem.pages == [ProblemPage("a", 500, 40, 300, 1, 3, 4), ProblemPage("a", 500, 40, 1_400, 2, 4, 4)]
+    assert problem.needs == [ProblemNeed(3, "a", frozenset("a"))]
     assert problem.prices == PRICES
 
 
@@ -382,8 +388,10 @@ def test_a_problem_can_be_of_no_calls():
 
 
 def test_a_page_no_larger_than_its_stub_never_goes():
-    problem = problem_from([Moment(seen(1, 1_000, ("a", 300, False)), Call(1_000, 0, True))], {"a": Size(40, 40)})
-    assert problem.pages == [Page("a", 40, 40, 300, 1, 2, 2)]
+    problem = problem_from(
+        [Moment(seen(1, 1_000, ("a", 300, False)), ProblemCall(1_000, 0, True))], {"a": PageSize(40, 40)}
+    )
+    assert problem.pages == [ProblemPage("a", 40, 40, 300, 1, 2, 2)]
 
 
 # ---------------------------------------------------------------- from recordings
@@ -409,7 +417,9 @@ def read(name, call_id):
 
 def step_of(at, keep, items, **more):
     raw = tuple(json.dumps(item).encode() for item in items)
-    return Step(at, keep, raw, 3_000, model="claude-sonnet-4-5", **{"output": 5, "tools": frozenset({"read"}), **more})
+    return RecordedCall(
+        at, keep, raw, 3_000, model="claude-sonnet-4-5", **{"output": 5, "tools": frozenset({"read"}), **more}
+    )
 
 
 def session(*, said="", gap=400.0, more=()):
@@ -454,9 +464,9 @@ def test_what_a_stub_says_is_not_missed():
     stubs = {"a": Evicted("a", "00", "k", "[a: order_471100]"), "b": Evicted("b", "00", "k", "[b: order_471101]")}
     both = frozenset("ab")
     assert unsaid(3, [Seen(("order_471100", "order_471101"), both, "b")], stubs) == []
-    assert unsaid(3, [Seen(("order_471100",), frozenset("b"), "b")], stubs) == [Need(3, "b", frozenset("b"))]
-    assert unsaid(3, [Seen(("order_471100", "other_471100"), both, "b")], stubs) == [Need(3, "b", both)]
-    assert unsaid(3, [Seen(("order_471100",), frozenset("c"), "c")], stubs) == [Need(3, "c", frozenset("c"))]
+    assert unsaid(3, [Seen(("order_471100",), frozenset("b"), "b")], stubs) == [ProblemNeed(3, "b", frozenset("b"))]
+    assert unsaid(3, [Seen(("order_471100", "other_471100"), both, "b")], stubs) == [ProblemNeed(3, "b", both)]
+    assert unsaid(3, [Seen(("order_471100",), frozenset("c"), "c")], stubs) == [ProblemNeed(3, "c", frozenset("c"))]
 
 
 def test_a_branch_that_goes_on_where_another_ended_is_one_problem_with_it():

@@ -7,17 +7,17 @@ from chat_items import item
 from equipped import equipped
 
 from benchmarks.optimum.oracles import ORACLES
-from benchmarks.policies.play import Figures
+from benchmarks.policies.play import PolicyFigures
 from benchmarks.policies.publish import section
 from instrumentation.accounting.billing import Charged
-from instrumentation.replay.compare import Conditions, Contender, compare, outcomes_of
+from instrumentation.replay.compare import Contender, ReplayConditions, compare, outcomes_of
 from instrumentation.replay.prepared import Prepared
-from instrumentation.replay.recording import Recording, Step
+from instrumentation.replay.recording import RecordedCall, Recording
 from instrumentation.reports.replay import as_json
 from pager.pricing.rates import in_force
 from pager.wire.dialects import load
 
-ANTHROPIC = Conditions("anthropic")
+ANTHROPIC = ReplayConditions("anthropic")
 MODELS = in_force("anthropic", {})
 NAMED = {one.name: one for one in ORACLES}
 QUOTE = "line 17 of the file {} as it was read"
@@ -40,7 +40,9 @@ def session(calls=40, tools=frozenset({"read"}), quotes=None):
         new = (item(role="user", content="do it"),) if not at else read
         said = QUOTE.format(quotes[at]) if quotes and at in quotes else "On."
         steps.append(
-            Step(at * 10.0 + 1_000 * (at >= 12), length, new, 3_000, said, 12, model="claude-opus-4-5", tools=tools)
+            RecordedCall(
+                at * 10.0 + 1_000 * (at >= 12), length, new, 3_000, said, 12, model="claude-opus-4-5", tools=tools
+            )
         )
         length += len(new)
     return Recording("s", "chat", steps)
@@ -52,7 +54,7 @@ def contenders(names):
 
 def table_of(comparison):
     """The lines of the table that the docs have of a comparison."""
-    return [line for line in section(Figures("set", comparison, 0.0)).splitlines() if line.startswith("|")]
+    return [line for line in section(PolicyFigures("set", comparison, 0.0)).splitlines() if line.startswith("|")]
 
 
 def outcomes(recording, name):
@@ -102,7 +104,7 @@ def test_of_a_session_in_which_nobody_is_asked_nothing_can_be_saved():
 def test_a_longer_grace_leaves_less_to_save_for_all():
     names = ["cost_aware", "knowing", "optimum"]
     short, long = (
-        compare([session()], contenders(names), Conditions("anthropic", grace=grace)).rows() for grace in (1, 30)
+        compare([session()], contenders(names), ReplayConditions("anthropic", grace=grace)).rows() for grace in (1, 30)
     )
     assert all(one.cost_change < other.cost_change for one, other in zip(short, long, strict=True))
     assert [row.policy for row in short] == [*names, "bound", "ideal"]
@@ -120,7 +122,7 @@ def test_a_table_says_how_much_of_what_oracles_save_is_reached():
 
 
 def test_where_there_is_nothing_to_save_no_share_is_told():
-    comparison = compare([session(6)], contenders(["cost_aware", "optimum"]), Conditions("anthropic", grace=9))
+    comparison = compare([session(6)], contenders(["cost_aware", "optimum"]), ReplayConditions("anthropic", grace=9))
     head, _, ours, *_ = table_of(comparison)
     assert "of the optimum" in head
     assert ours.split("|")[-2].strip() == ""
@@ -136,7 +138,7 @@ def test_plain_values_do_not_make_up_tokens_of_what_was_only_reckoned():
 def test_the_optimum_is_one_of_evictions_and_has_the_tools_that_all_have():
     names = ["cost_aware", "knowing", "optimum"]
     # Ten calls, in none of which a page may go: there is nothing but the tools to save on.
-    conditions = Conditions("anthropic", grace=99)
+    conditions = ReplayConditions("anthropic", grace=99)
     (played,) = compare([equipped(session(10))], contenders(names), conditions).played
     costs = {one.policy: one.charged.cost for one in played.outcomes}
     assert list(costs) == [*names, "bound", "ideal"]

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from benchmarks.real_model import __main__ as real_model
 from benchmarks.real_model import server_log
-from benchmarks.real_model.needed_pages import Wanted, wanted
-from benchmarks.real_model.play import PRICES, Played, Reply
-from benchmarks.real_model.script import Script, Sizes, Step, offered, script, side_messages
+from benchmarks.real_model.needed_pages import NeededPage, wanted
+from benchmarks.real_model.play import PRICES, ModelReply, PlayedScript
+from benchmarks.real_model.script import AgentScript, ScriptStep, Sizes, offered, script, side_messages
 from benchmarks.real_model.server import MODEL, WINDOW, asked, asking
-from benchmarks.real_model.server_log import Work
+from benchmarks.real_model.server_log import ServerWork
 from pager.pricing.rates import parsed_overrides
 
 HANDLE = "pg_0123456789abcdef"
@@ -32,7 +32,9 @@ INFO:     127.0.0.1:40000 - "POST /v1/chat/completions HTTP/1.1" 200 OK
 
 
 def two_steps(needs=1):
-    return Script("agent", (Step("read", {"path": "a.py"}, "the file"), Step("run", {"command": "ls"}, "a.py", needs)))
+    return AgentScript(
+        "agent", (ScriptStep("read", {"path": "a.py"}, "the file"), ScriptStep("run", {"command": "ls"}, "a.py", needs))
+    )
 
 
 def with_stub(messages):
@@ -40,7 +42,7 @@ def with_stub(messages):
 
 
 def played(seconds, calls=60, requests=60, refusal=""):
-    return Played(calls=calls, own=Work(requests=requests, prompt_seconds=seconds), refusal=refusal)
+    return PlayedScript(calls=calls, own=ServerWork(requests=requests, prompt_seconds=seconds), refusal=refusal)
 
 
 @given(calls=st.integers(1, 45))
@@ -92,7 +94,7 @@ def test_the_side_requests_differ_from_each_other():
 
 def test_a_needed_result_that_only_its_stub_stands_for_is_wanted():
     messages = with_stub(two_steps().messages(["", ""]))
-    assert wanted(messages, [*offered(), PAGE_IN]) == Wanted("page_in", HANDLE)
+    assert wanted(messages, [*offered(), PAGE_IN]) == NeededPage("page_in", HANDLE)
 
 
 def test_nothing_is_wanted_where_the_result_stands_in_the_prompt():
@@ -120,10 +122,10 @@ def test_the_first_call_has_no_result_that_could_need_anything():
 
 
 def test_the_result_of_a_step_that_has_needs_of_its_own_is_found():
-    steps = (*two_steps().steps, Step("run", {"command": "ls"}, "", needs=2))
-    messages = Script("agent", steps).messages([""] * 3)
+    steps = (*two_steps().steps, ScriptStep("run", {"command": "ls"}, "", needs=2))
+    messages = AgentScript("agent", steps).messages([""] * 3)
     messages[-3] = {**messages[-3], "content": STUB}
-    assert wanted(messages, [*offered(), PAGE_IN]) == Wanted("page_in", HANDLE)
+    assert wanted(messages, [*offered(), PAGE_IN]) == NeededPage("page_in", HANDLE)
 
 
 def test_the_model_server_asks_where_a_page_is_wanted_and_else_says_what_the_model_says():
@@ -133,7 +135,7 @@ def test_the_model_server_asks_where_a_page_is_wanted_and_else_says_what_the_mod
     assert answers(messages=whole, tools=[*offered(), PAGE_IN]) == said
     assert answers(messages=side_messages(1)) == said
     instead = answers(messages=stubbed, tools=[*offered(), PAGE_IN])
-    assert instead == asked(said, Wanted("page_in", HANDLE), "page-6")
+    assert instead == asked(said, NeededPage("page_in", HANDLE), "page-6")
     assert instead["choices"][0]["finish_reason"] == "tool_calls"
     message = instead["choices"][0]["message"]
     function = message["tool_calls"][0]["function"]
@@ -143,7 +145,7 @@ def test_the_model_server_asks_where_a_page_is_wanted_and_else_says_what_the_mod
 
 def test_a_call_for_a_page_is_never_without_words():
     said = {"choices": [{"index": 0, "message": {"content": ""}, "finish_reason": "stop"}]}
-    assert asked(said, Wanted("page_in", HANDLE), "page-6")["choices"][0]["message"]["content"]
+    assert asked(said, NeededPage("page_in", HANDLE), "page-6")["choices"][0]["message"]["content"]
 
 
 def test_what_the_model_said_stands_before_each_call():
@@ -152,15 +154,15 @@ def test_what_the_model_said_stands_before_each_call():
 
 
 def test_the_log_tells_what_a_request_made_the_model_compute():
-    assert server_log.work(LOG) == Work(1, 212, 1.5005, 7, 0.25)
+    assert server_log.work(LOG) == ServerWork(1, 212, 1.5005, 7, 0.25)
 
 
 def test_the_work_of_several_requests_is_added_up():
-    assert server_log.work(LOG * 3) == Work(3, 636, 1.5005 * 3, 21, 0.75)
+    assert server_log.work(LOG * 3) == ServerWork(3, 636, 1.5005 * 3, 21, 0.75)
 
 
 def test_a_log_without_figures_tells_of_no_work():
-    assert server_log.work('INFO:     "POST /v1/chat/completions HTTP/1.1" 400 Bad Request\n') == Work()
+    assert server_log.work('INFO:     "POST /v1/chat/completions HTTP/1.1" 400 Bad Request\n') == ServerWork()
 
 
 def test_the_price_file_is_one_that_the_proxy_takes():
@@ -206,13 +208,13 @@ def test_a_session_that_did_not_end_is_no_success_however_little_it_took():
 
 def test_a_reply_tells_what_the_model_said_and_how_long_its_prompt_was():
     body = {"choices": [{"message": {"content": "Yes."}}], "usage": {"prompt_tokens": 300}}
-    reply = Reply(200, body)
+    reply = ModelReply(200, body)
     assert (reply.said, reply.prompt, reply.refusal) == ("Yes.", 300, "")
 
 
 def test_a_prompt_that_does_not_fit_is_a_refusal_and_anything_else_an_error():
     told = "This model's maximum context length is 8192 tokens. However, you requested 9096 tokens"
-    refused = Reply(400, {"error": {"message": told, "code": "context_length_exceeded"}})
+    refused = ModelReply(400, {"error": {"message": told, "code": "context_length_exceeded"}})
     assert (refused.said, refused.prompt, refused.refusal) == ("", 0, told)
     with pytest.raises(RuntimeError, match="422"):
-        _ = Reply(422, {"error": {"message": "7 validation errors"}}).refusal
+        _ = ModelReply(422, {"error": {"message": "7 validation errors"}}).refusal

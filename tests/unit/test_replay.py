@@ -9,10 +9,10 @@ import pytest
 
 from instrumentation.accounting.billing import Bill, Prompt, tokens_in
 from instrumentation.replay import recording_files
-from instrumentation.replay.compare import Conditions, Contender, compare
+from instrumentation.replay.compare import Contender, ReplayConditions, compare
 from instrumentation.replay.player import Player
 from instrumentation.replay.prepared import Caching, Prepared
-from instrumentation.replay.recording import Recording, Step
+from instrumentation.replay.recording import RecordedCall, Recording
 from pager.log.events import Tokens
 from pager.paging.page_in import definition
 from pager.paging.policy import Decision
@@ -129,7 +129,7 @@ def session(*said, wire=CHAT, gap=10.0, first=A, more=(), **members):
     for number, words in enumerate(said):
         new = start if not number else [wire.says(said[number - 1]), wire.user("go on")]
         raws = tuple(json.dumps(one).encode() for one in new)
-        steps.append(Step(number * gap, length, raws, OUTSIDE, words, tokens_in(len(words)), **members))
+        steps.append(RecordedCall(number * gap, length, raws, OUTSIDE, words, tokens_in(len(words)), **members))
         length += len(raws)
     return Recording("s", wire.name, steps)
 
@@ -302,14 +302,14 @@ def test_a_call_that_brought_no_answer_is_planned_but_not_charged():
 
 
 def test_a_request_that_could_not_be_read_is_charged_whole():
-    player = played(Recording("s", "chat", [Step(0.0, 0, (), 2_700, output=3)]))
+    player = played(Recording("s", "chat", [RecordedCall(0.0, 0, (), 2_700, output=3)]))
     assert (player.bill.charged.input, player.bill.charged.output) == (1_000, 3)
 
 
 def test_a_branch_that_forks_knows_what_its_parent_evicted():
     recording = session("a", "b", "c", "d")
     other = (json.dumps(CHAT.user("else")).encode(),)
-    fork = Step(50.0, 7, other, OUTSIDE, f"See:\n{QUOTE}", 5, branch=1, parent=0, fork_call=3)
+    fork = RecordedCall(50.0, 7, other, OUTSIDE, f"See:\n{QUOTE}", 5, branch=1, parent=0, fork_call=3)
     player = played(Recording("s", "chat", [*recording.steps, fork]))
     assert (len(player.tally.repacked), player.tally.page_ins) == (1, 1)
     assert player.pages.tables[1].call == 4
@@ -344,7 +344,7 @@ def test_a_new_result_that_had_to_go_is_asked_for():
 
 
 def test_what_does_not_fit_even_then_goes_out_all_the_same():
-    steps = [Step(0.0, 0, (json.dumps(CHAT.user("x" * 9_000)).encode(),), 10, "a", model="small")]
+    steps = [RecordedCall(0.0, 0, (json.dumps(CHAT.user("x" * 9_000)).encode(),), 10, "a", model="small")]
     player = played(Recording("s", "chat", steps), Never(), SMALL)
     assert (player.tally.repacked, player.bill.charged.requests) == ([], 1)
 
@@ -493,7 +493,7 @@ TRACES = Path(os.environ.get("CTXPAGER_RECORDINGS", "")) / "traces" / "pi-mono"
 def test_recorded_sessions_cost_the_same_under_keep_all_and_less_under_cost_aware():
     paths = recording_files.files(TRACES)
     contenders = [Contender("keep_all"), Contender("cost_aware")]
-    comparison = compare(paths, contenders, Conditions("anthropic"))
+    comparison = compare(paths, contenders, ReplayConditions("anthropic"))
     nothing, paged = comparison.rows()
     assert nothing.cost_change == 0.0
     assert paged.cost_change < -0.1
@@ -514,10 +514,12 @@ def test_a_policy_that_never_evicts_costs_what_doing_nothing_costs_on_recorded_s
 @pytest.mark.parametrize(("place", "saved"), [("agentdojo", 0.12), ("tau2", 0.06)])
 def test_recorded_sessions_with_tools_cost_less_as_tools_are_sent_short(place, saved):
     paths = recording_files.files(TRACES.parent / place)
-    (paged,) = compare(paths, [Contender("cost_aware")], Conditions("anthropic")).rows()
+    (paged,) = compare(paths, [Contender("cost_aware")], ReplayConditions("anthropic")).rows()
     assert paged.cost_change < -saved
     assert paged.worse == 0
-    (whole,) = compare(paths, [Contender("cost_aware")], Conditions("anthropic", tools=Shortening(on=False))).rows()
+    (whole,) = compare(
+        paths, [Contender("cost_aware")], ReplayConditions("anthropic", tools=Shortening(on=False))
+    ).rows()
     assert whole.cost_change == pytest.approx(0.0, abs=0.01)
 
 

@@ -13,9 +13,9 @@ from instrumentation.accounting.story import (
     CallStory,
     Inflicted,
     PageStory,
-    Parts,
-    Repack,
+    RepackStory,
     Story,
+    StoryParts,
 )
 from instrumentation.reports import gather as report
 from instrumentation.reports import report as report_words
@@ -44,9 +44,9 @@ DAY = 86_400.0
 
 def call(number, *, branch=0, dollars=None, **more):
     """A call that is paged from its third on."""
-    client = Parts(resent=100, unused_schemas=50, user=10, stale=840 * number)
+    client = StoryParts(resent=100, unused_schemas=50, user=10, stale=840 * number)
     paged = number > 2
-    sent = Parts(resent=100, unused_schemas=50, user=10, stubs=60) if paged else client
+    sent = StoryParts(resent=100, unused_schemas=50, user=10, stubs=60) if paged else client
     cost = float(sent.total)
     per = {"dollars": cost * dollars, "dollars_before": client.total * dollars} if dollars else {}
     values = {
@@ -63,7 +63,7 @@ def call(number, *, branch=0, dollars=None, **more):
     return CallStory(branch, number, 1, number * DAY / 2, "some-model", client, sent, **values)
 
 
-REPACK = Repack("policy", "1 of 1 pages can go", 1, 840, 30, 34.5, warm=True)
+REPACK = RepackStory("policy", "1 of 1 pages can go", 1, 840, 30, 34.5, warm=True)
 
 
 def a_story(name="s_1", calls=4, **more):
@@ -111,7 +111,7 @@ def test_an_overview_of_a_session_has_money_first_then_parts_and_what_happened()
 
 
 def test_the_fault_rate_says_how_often_what_was_removed_was_missed():
-    repack = Repack("policy", "r", pages=6)
+    repack = RepackStory("policy", "r", pages=6)
     calls = [call(1, repack=repack), call(2, pages_in=2, missed=2), call(3, pages_in=1), call(4)]
     told = reported(Story("s_1", "pi/0.73", calls))
     assert "Fault rate: of 6 removed results 2 missed, 1.5 times each, 0.75 fetches a call." in lines(told)
@@ -194,7 +194,7 @@ def test_a_session_in_which_nothing_happened_lists_no_calls():
 
 def test_no_number_is_cut_in_eighty_columns_or_fewer():
     large = call(3, branch=12, dollars=987.654321)
-    big = Parts(resent=9_876_543_210, stale=12_345_678_901, user=1_234_567)
+    big = StoryParts(resent=9_876_543_210, stale=12_345_678_901, user=1_234_567)
     large = msgspec.structs.replace(
         large, client=big, sent=big, call=98_765, cost=98_765_432.1, cost_before=198_765_432.1, repack=REPACK
     )
@@ -209,7 +209,7 @@ def test_no_number_is_cut_in_eighty_columns_or_fewer():
 
 
 def test_an_empty_prompt_breaks_nothing():
-    empty = Story("s_1", "", [CallStory(0, 1, 1, 0.0, "m", Parts(), Parts())])
+    empty = Story("s_1", "", [CallStory(0, 1, 1, 0.0, "m", StoryParts(), StoryParts())])
     told = lines(reported(empty, by="call", overview=True))
     assert told[2] == "session s_1, unknown agent, m"
     assert report_words.values(ledger([empty]).total)["amplification"] == 0.0

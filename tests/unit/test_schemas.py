@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from laws import examples
 
 from instrumentation.accounting.addresses import Where
-from instrumentation.accounting.tool_log import ByForm, Source
+from instrumentation.accounting.tool_log import ByForm, LogContents
 from instrumentation.accounting.tool_use import account, chosen, tooling
 from instrumentation.reports import tools as schema_words
 from pager.errors import ConfigError, StoreCorrupt
@@ -406,7 +406,7 @@ def test_a_decision_whose_content_is_gone_or_broken_is_told():
 def test_a_request_that_can_not_be_read_offered_nothing():
     content = b"no JSON"
     call = CallReceived(0, 1, 1, "chat", "/", "m", False, "", 7, sha256(content).hexdigest(), [])
-    assert Source({sha256(content).digest(): content}.get, load).offered(call) == ""
+    assert LogContents({sha256(content).digest(): content}.get, load).offered(call) == ""
 
 
 def test_a_request_of_which_a_part_is_lost_offered_what_is_left():
@@ -416,7 +416,7 @@ def test_a_request_of_which_a_part_is_lost_offered_what_is_left():
     (call,) = events(store, CallReceived)
     lost = sha256(json.dumps(note).encode()).digest()
     assert store.blob(lost)
-    left = Source(lambda digest: None if digest == lost else store.blob(digest), load)
+    left = LogContents(lambda digest: None if digest == lost else store.blob(digest), load)
     assert left.offered(call) == decided(store)[1].digest
 
 
@@ -514,7 +514,7 @@ def test_tools_that_no_answered_prompt_had_are_told_without_numbers():
 
 def at_call(store, session, branch, call, attempt=1):
     log: list[Stored] = list(store.events(session))
-    return tooling(log, Where(branch, call, attempt), Source(store.blob, load))
+    return tooling(log, Where(branch, call, attempt), LogContents(store.blob, load))
 
 
 def test_what_held_at_a_call_is_told_with_where_it_was_decided():

@@ -15,7 +15,7 @@ from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.item_sizes import PICTURE, counted_size, item_tokens
 from instrumentation.analyze.analysis import analyze, prepare
 from instrumentation.replay import log_files
-from instrumentation.replay.compare import Conditions, Contender
+from instrumentation.replay.compare import Contender, ReplayConditions
 from instrumentation.replay.log_files import Problems
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording_files import files
@@ -224,7 +224,7 @@ def test_the_median_recorded_session_is_counted_within_fifteen_percent():
 @pytest.mark.recorded
 @pytest.mark.skipif(not RECORDINGS, reason="CTXPAGER_RECORDINGS names the folder of recorded sessions")
 def test_the_prompts_of_recorded_sessions_add_up_to_the_tokens_that_were_reported():
-    how = prepare((Contender("keep_all"),), Conditions("anthropic"))
+    how = prepare((Contender("keep_all"),), ReplayConditions("anthropic"))
     found = analyze([Path(RECORDINGS) / "traces" / "entire-cli"], how, jobs=2)
     assert found.paid.reported == found.totals.calls > 10_000
     assert found.totals.client.total == found.paid.input

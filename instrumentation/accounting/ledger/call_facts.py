@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from instrumentation.accounting.sent_prompts import Where
-from instrumentation.accounting.story import Repack
+from instrumentation.accounting.story import RepackStory
 from pager.log.bypass import WENT_IN_FULL
 from pager.log.events import (
     AnswerFinished,
@@ -24,7 +24,7 @@ RESCUE = "rescue"
 
 
 @dataclass(slots=True)
-class Told:
+class AttemptFacts:
     """One attempt at a call: what came in, what was decided, what came back; ``full`` if it went out in full."""
 
     received: CallReceived
@@ -33,7 +33,7 @@ class Told:
     answer: AnswerFinished | None = None
     estimate: int = 0
     legs: list[LegFinished] = field(default_factory=list)
-    repacks: list[Repack] = field(default_factory=list)
+    repacks: list[RepackStory] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
 
     @property
@@ -48,27 +48,27 @@ class Told:
 
 
 @dataclass(slots=True)
-class Facts:
+class SessionFacts:
     """One session: its attempts by their places, in the order in which they came, and those with whole answers."""
 
     key: str = ""
     harness: str = ""
     policy: str = ""
     failed: int = 0
-    told: dict[Where, Told] = field(default_factory=dict)
+    told: dict[Where, AttemptFacts] = field(default_factory=dict)
     answered: list[Where] = field(default_factory=list)
 
 
-def facts(log: Iterable[Stored]) -> Facts:
+def facts(log: Iterable[Stored]) -> SessionFacts:
     """What is in the log of one session."""
-    found = Facts()
-    latest: dict[tuple[int | None, int], Told] = {}
+    found = SessionFacts()
+    latest: dict[tuple[int | None, int], AttemptFacts] = {}
     for row in log:
         match row.event:
             case SessionOpened() as opened:
                 found.key, found.harness, found.policy = opened.key, opened.harness, opened.arm
             case CallReceived() as call:
-                told = latest[call.branch, call.call] = Told(call, row.at)
+                told = latest[call.branch, call.call] = AttemptFacts(call, row.at)
                 found.told[Where(call.branch, call.call, call.attempt)] = told
             case Bypassed(reason=reason, branch=branch, call=number) if (branch, number) in latest:
                 latest[branch, number].full |= reason in WENT_IN_FULL
@@ -79,7 +79,7 @@ def facts(log: Iterable[Stored]) -> Facts:
     return found
 
 
-def _take(found: Facts, event: object) -> None:
+def _take(found: SessionFacts, event: object) -> None:
     """Take what is said of one attempt; of one that the log does not have, nothing."""
     match event:
         case AnswerFinished() | LegFinished() | ToolCalled() | PromptCounted() | Repacked() | ToolsDecided():
@@ -106,20 +106,20 @@ def _take(found: Facts, event: object) -> None:
             found.policy = (event.policy if isinstance(event, Repacked) else "") or found.policy
 
 
-def _changes(event: Repacked | ToolsDecided) -> Iterator[Repack]:
+def _changes(event: Repacked | ToolsDecided) -> Iterator[RepackStory]:
     """A change of the prompt before its end; tools that are decided on before there was a prompt change none."""
     if isinstance(event, Repacked):
         counts = (len(event.pages), event.saved, event.rewritten, event.price)
-        yield Repack(event.cause, event.reason, *counts, event.warm)
+        yield RepackStory(event.cause, event.reason, *counts, event.warm)
     elif event.price:
-        yield Repack("tools", event.reason, 0, event.whole - event.sent, 0, event.price, warm=True)
+        yield RepackStory("tools", event.reason, 0, event.whole - event.sent, 0, event.price, warm=True)
 
 
-def together(repacks: Sequence[Repack]) -> Repack | None:
+def together(repacks: Sequence[RepackStory]) -> RepackStory | None:
     """All changes that were made at one call as one."""
     if len(repacks) < 2:
         return repacks[0] if repacks else None
-    return Repack(
+    return RepackStory(
         " and ".join(dict.fromkeys(one.cause for one in repacks)),
         "; ".join(one.reason for one in repacks),
         sum(one.pages for one in repacks),

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from instrumentation.accounting.client_prompts import sent
 from instrumentation.accounting.ledger.sent_parts import ClientPages, Whole
 from instrumentation.accounting.sent_prompts import Where
-from instrumentation.accounting.story import PageStory, Parts
+from instrumentation.accounting.story import PageStory, StoryParts
 from instrumentation.accounting.waste.session_waste import (
     Anatomy,
     CallAnatomy,
     anatomy,
     head_of,
 )
-from instrumentation.replay.prepared import Call, Prepared
+from instrumentation.replay.prepared import Prepared, PreparedCall
 from instrumentation.replay.recording import Recording
 from pager.log.store import Stored
 from pager.wire.dialect import Dialect
@@ -46,11 +46,11 @@ class Client:
         """Its wire format."""
         return self.prepared.dialect
 
-    def call(self, where: Where) -> Call:
+    def call(self, where: Where) -> PreparedCall:
         """A call, with its prompt."""
         return self.prepared.calls[self.steps[where]]
 
-    def parts(self, where: Where) -> Parts:
+    def parts(self, where: Where) -> StoryParts:
         """What a call's prompt was made of."""
         return self._taken(where).client
 

@@ -21,7 +21,7 @@ from instrumentation.accounting.billing import (
     Charged,
     Prompt,
 )
-from instrumentation.accounting.story import Inflicted, Parts, Repack
+from instrumentation.accounting.story import Inflicted, RepackStory, StoryParts
 from instrumentation.accounting.usage_cost import cost, priced_as
 from pager.log.events import LegFinished, Tokens
 from pager.paging.page_table import common_length
@@ -71,7 +71,7 @@ class Shared(NamedTuple):
     cut: bool = False
 
 
-class History:
+class PromptHistory:
     """The latest prompts of one side, the client's or ours, to one model."""
 
     def __init__(self) -> None:
@@ -104,15 +104,15 @@ class Billed(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Cache:
+class _ModelCache:
     """What is known of one model's cache: how long it lives, and how much of what should be in it was found there.
 
     ``granted`` is the lifetime that the provider's usage has named last, ``asked`` that of the client's marks, ``held``
     the longest pause after which a prompt was found again; each is 0 where there is none.
     """
 
-    client: History = field(default_factory=History)
-    sent: History = field(default_factory=History)
+    client: PromptHistory = field(default_factory=PromptHistory)
+    sent: PromptHistory = field(default_factory=PromptHistory)
     bill: Bill = field(default_factory=Bill)
     granted: float = 0.0
     asked: float = 0.0
@@ -134,7 +134,7 @@ class Bills:
     """Follows the prompts of a session as the client sent them, and as they went upstream; each model has a cache."""
 
     def __init__(self, held: Mapping[str, float] | None = None) -> None:
-        self._caches = {model: _Cache(held=seconds) for model, seconds in (held or {}).items()}
+        self._caches = {model: _ModelCache(held=seconds) for model, seconds in (held or {}).items()}
         self._doubted: dict[str, float] = {}
 
     @property
@@ -151,7 +151,7 @@ class Bills:
         self, model: str, prices: Prices, at: float, client: Prompt, sent: Sequence[Prompt], asked: float = 0.0
     ) -> Billed:
         """One call with its prompt and each request that went upstream; ``asked`` is the lifetime in its marks."""
-        cache = self._caches.setdefault(model, _Cache())
+        cache = self._caches.setdefault(model, _ModelCache())
         cache.asked = max(cache.asked, asked)
         lifetime = cache.lifetime(prices.ttl_seconds) if prices.ttl_seconds else 0.0
         before = cache.client.add(client, at)
@@ -178,28 +178,28 @@ class Bills:
             cache.found += min(expected, first.cached)
 
 
-class Weighed(NamedTuple):
+class WeighedCall(NamedTuple):
     """A call in tokens of its provider; ``scale`` is how many of them one of our own is.
 
     ``hour`` is whether what is written lives for an hour.
     """
 
     scale: float
-    client: Parts
-    sent: Parts
+    client: StoryParts
+    sent: StoryParts
     requests: Sequence[Tokens]
     cached_before: int
     hour: bool = False
 
 
 def weigh(
-    client: Parts,
-    sent: Parts,
+    client: StoryParts,
+    sent: StoryParts,
     billed: Billed,
     reported: Sequence[Tokens | None],
     estimate: int,
     output: int,
-) -> Weighed:
+) -> WeighedCall:
     """A call with these parts, whose requests were billed so and reported so; ``output`` is our count of the answer.
 
     ``estimate`` is our own count of the client's prompt, 0 where there is none.
@@ -216,7 +216,7 @@ def weigh(
     ]
     cached = _cached_before(billed, usages[0], first, scale)
     most = theirs.total if usages[0].cached <= usages[0].input else usages[0].cached
-    return Weighed(scale, theirs, ours, usages, min(most, cached), billed.lifetime >= HOUR)
+    return WeighedCall(scale, theirs, ours, usages, min(most, cached), billed.lifetime >= HOUR)
 
 
 def _cached_before(billed: Billed, usage: Tokens, told: Tokens | None, scale: float) -> int:
@@ -257,9 +257,9 @@ def _scale(target: int, counted: int) -> float:
     return target / counted if target and counted else 1.0
 
 
-def scaled(client: Parts, sent: Parts, scale: float, target: int) -> tuple[Parts, Parts]:
+def scaled(client: StoryParts, sent: StoryParts, scale: float, target: int) -> tuple[StoryParts, StoryParts]:
     """Both in other tokens, so that what was sent comes to ``target``, and what is the same in both stays the same."""
-    names = Parts.__struct_fields__
+    names = StoryParts.__struct_fields__
     theirs = {name: round(scale * getattr(client, name)) for name in names}
     ours = {name: round(scale * getattr(sent, name)) for name in names}
     left = target - sum(ours.values())
@@ -268,10 +268,10 @@ def scaled(client: Parts, sent: Parts, scale: float, target: int) -> tuple[Parts
         largest = max(ours, key=ours.__getitem__)
         ours[largest] += step
         theirs[largest] += step if largest != "stubs" else 0
-    return Parts(**theirs), Parts(**ours)
+    return StoryParts(**theirs), StoryParts(**ours)
 
 
-def unpaged(weighed: Weighed) -> Tokens:
+def unpaged(weighed: WeighedCall) -> Tokens:
     """What the provider would have counted for the client's own prompt.
 
     What is not cached is plain or written, for a while or for an hour, in the same shares as in the first request.
@@ -288,7 +288,9 @@ def unpaged(weighed: Weighed) -> Tokens:
     return Tokens(total, cached, written, answer.output, answer.reasoning, first.tells_cached, in_minutes, in_hours)
 
 
-def inflicted(weighed: Weighed, hidden: Sequence[LegFinished], repack: Repack | None, rates: Rates) -> Inflicted:
+def inflicted(
+    weighed: WeighedCall, hidden: Sequence[LegFinished], repack: RepackStory | None, rates: Rates
+) -> Inflicted:
     """What paging itself cost a call: its stubs, the requests that its hidden legs led to, what was written again."""
     first = weighed.requests[0]
     costs, tokens = {True: 0.0, False: 0.0}, {True: 0, False: 0}

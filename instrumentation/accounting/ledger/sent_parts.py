@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from instrumentation.accounting.story import PageStory, Parts
+from instrumentation.accounting.story import PageStory, StoryParts
 from instrumentation.replay.paged_prompts import short_tools
-from instrumentation.replay.prepared import Call
+from instrumentation.replay.prepared import PreparedCall
 from pager.paging.page import Page
 from pager.paging.page_table import PageTable
 
@@ -86,19 +86,19 @@ class Whole(NamedTuple):
     unused: int
 
 
-def sent_parts(client: Parts, gone: Mapping[str, int], total: int) -> Parts:
+def sent_parts(client: StoryParts, gone: Mapping[str, int], total: int) -> StoryParts:
     """The client's parts without what is gone, in a prompt of so many tokens in all."""
-    left = {name: getattr(client, name) for name in Parts.__struct_fields__}
+    left = {name: getattr(client, name) for name in StoryParts.__struct_fields__}
     for part, tokens in gone.items():
         rest = tokens
         for name in (part, *(PAGES if part in PAGES else TOOLS)):  # as much as there is of it, then of what is like it
             taken = min(rest, left[name])
             left[name], rest = left[name] - taken, rest - taken
     left["stubs"] = max(0, total - sum(left.values()))
-    return Parts(**left)
+    return StoryParts(**left)
 
 
-def shortened(call: Call, table: PageTable, whole: Whole) -> dict[str, int]:
+def shortened(call: PreparedCall, table: PageTable, whole: Whole) -> dict[str, int]:
     """The tokens of the tools that went out short, as the client had sent them."""
     short = short_tools(call, table)
     gone = short.shortened.keys() & whole.sizes.keys() if short else frozenset()

@@ -8,8 +8,8 @@ import msgspec
 from instrumentation.accounting.addresses import meant
 from instrumentation.accounting.billing import Prompt
 from instrumentation.accounting.ledger.call_facts import (
-    Facts,
-    Told,
+    AttemptFacts,
+    SessionFacts,
     facts,
     together,
 )
@@ -17,7 +17,7 @@ from instrumentation.accounting.ledger.client import Client, clients
 from instrumentation.accounting.ledger.money import (
     Bills,
     Rates,
-    Weighed,
+    WeighedCall,
     inflicted,
     unpaged,
     weigh,
@@ -28,12 +28,12 @@ from instrumentation.accounting.sent_prompts import Where
 from instrumentation.accounting.story import (
     CallStory,
     PageStory,
-    Parts,
     Story,
+    StoryParts,
 )
 from instrumentation.replay import from_log
 from instrumentation.replay.paged_prompts import PagedPrompts, followed_by
-from instrumentation.replay.recording import Recording, Step
+from instrumentation.replay.recording import RecordedCall, Recording
 from pager.log.events import Tokens
 from pager.log.store import Store, Stored
 from pager.paging.page_table import PageTable, Slot
@@ -85,7 +85,7 @@ def recordings(store: Store, name: str, models: Models, load_dialect: LoadDialec
     ]
 
 
-def _is_counted(step: Step) -> bool:
+def _is_counted(step: RecordedCall) -> bool:
     """Whether the provider has counted the client's own prompt."""
     return step.usage is not None and step.usage.input > 0
 
@@ -113,7 +113,7 @@ def _told(
 class _Teller:
     """Goes through a session call by call."""
 
-    facts: Facts
+    facts: SessionFacts
     models: Models
     clients: Sequence[Client]
     rebuilder: Rebuilder
@@ -161,14 +161,14 @@ class _Teller:
         asked = {handle for leg in told.legs for handle in leg.pages}
         client.pages_of(where.branch).page_in(asked, self.order[where])
 
-    def _paged(self, where: Where, table: PageTable, total: int) -> Parts:
+    def _paged(self, where: Where, table: PageTable, total: int) -> StoryParts:
         """The parts of a call as it was paged, in a prompt of so many tokens."""
         client = self.of[where]
         pages = client.pages_of(where.branch).evicted(table, self.order[where])
         tools = shortened(client.call(where), table, client.whole(where))
         return sent_parts(client.parts(where), {**pages, **tools}, total)
 
-    def _call(self, where: Where, told: Told, sent: Parts, prompt: Prompt) -> CallStory:
+    def _call(self, where: Where, told: AttemptFacts, sent: StoryParts, prompt: Prompt) -> CallStory:
         """One call, in the provider's tokens and in money."""
         answer, received, client = told.answer, told.received, self.of[where]
         rates = Rates(self.models, received.model, answer.served if answer else "")
@@ -190,7 +190,9 @@ class _Teller:
         self.scales[where] = weighed.scale
         return self._priced(where, told, rates, weighed, estimated=not all(reported))
 
-    def _priced(self, where: Where, told: Told, rates: Rates, weighed: Weighed, *, estimated: bool) -> CallStory:
+    def _priced(
+        self, where: Where, told: AttemptFacts, rates: Rates, weighed: WeighedCall, *, estimated: bool
+    ) -> CallStory:
         repack, requests = together(told.repacks), weighed.requests
         self.unpaged[where] = unpaged(weighed)
         cost, before = sum(rates.units(one) for one in requests), rates.units(self.unpaged[where])

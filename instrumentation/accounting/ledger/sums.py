@@ -16,11 +16,11 @@ from instrumentation.accounting.ledger.session_story import recordings, story
 from instrumentation.accounting.story import (
     CallStory,
     Inflicted,
-    Parts,
     Story,
+    StoryParts,
 )
 
-__all__ = ["KEYS", "Ledger", "Row", "Sums", "grouped", "ledger", "peaks", "recordings", "story"]
+__all__ = ["KEYS", "Ledger", "LedgerRow", "LedgerSums", "grouped", "ledger", "peaks", "recordings", "story"]
 
 TREND = 12
 """Values by which the trend of a group is shown."""
@@ -28,7 +28,7 @@ TREND = 12
 _Item = TypeVar("_Item")
 
 
-class Sums(msgspec.Struct, frozen=True):
+class LedgerSums(msgspec.Struct, frozen=True):
     """Calls added up, as ``CallStory`` has them.
 
     ``estimated`` and ``unpriced`` count the calls of which the provider reported no tokens, and those whose model's
@@ -36,8 +36,8 @@ class Sums(msgspec.Struct, frozen=True):
     """
 
     calls: int = 0
-    client: Parts = Parts()
-    sent: Parts = Parts()
+    client: StoryParts = StoryParts()
+    sent: StoryParts = StoryParts()
     new: int = 0
     requests: int = 0
     input: int = 0
@@ -63,7 +63,7 @@ class Sums(msgspec.Struct, frozen=True):
     working: int = 0
 
     @classmethod
-    def of(cls, call: CallStory) -> "Sums":
+    def of(cls, call: CallStory) -> "LedgerSums":
         """One call."""
         known = call.dollars is not None
         per_unit = (call.dollars or 0.0) / call.cost if call.cost else 0.0
@@ -96,10 +96,10 @@ class Sums(msgspec.Struct, frozen=True):
             working=call.working,
         )
 
-    def plus(self, other: "Sums") -> "Sums":
+    def plus(self, other: "LedgerSums") -> "LedgerSums":
         """The sum of both."""
         added = {name: _plus(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__}
-        return Sums(**{**added, "working": max(self.working, other.working)})
+        return LedgerSums(**{**added, "working": max(self.working, other.working)})
 
     # ---- tokens
 
@@ -111,7 +111,7 @@ class Sums(msgspec.Struct, frozen=True):
     @property
     def avoided(self) -> Mapping[str, int]:
         """The tokens that the client sent and that did not go upstream, by what they were."""
-        names = (name for name in Parts.__struct_fields__ if name != "stubs")
+        names = (name for name in StoryParts.__struct_fields__ if name != "stubs")
         return {name: getattr(self.client, name) - getattr(self.sent, name) for name in names}
 
     @property
@@ -180,10 +180,10 @@ class Sums(msgspec.Struct, frozen=True):
 
 
 def _plus(one: Any, other: Any) -> Any:  # noqa: ANN401 - numbers, or what has its own way to be added
-    return one.plus(other) if isinstance(one, Parts | Inflicted) else one + other
+    return one.plus(other) if isinstance(one, StoryParts | Inflicted) else one + other
 
 
-class Row(msgspec.Struct, frozen=True):
+class LedgerRow(msgspec.Struct, frozen=True):
     """One group: what it is called, how many sessions have calls in it, and what these come to.
 
     ``trend`` are the tokens of its prompts as they went upstream, the largest of every few calls, in their order.
@@ -191,7 +191,7 @@ class Row(msgspec.Struct, frozen=True):
 
     name: str
     sessions: int
-    sums: Sums
+    sums: LedgerSums
     trend: Sequence[int] = ()
 
 
@@ -199,8 +199,8 @@ class Ledger(msgspec.Struct, frozen=True):
     """Sessions summed up by something; ``failed`` are the attempts that brought no whole answer."""
 
     by: str
-    rows: Sequence[Row]
-    total: Row
+    rows: Sequence[LedgerRow]
+    total: LedgerRow
     failed: int = 0
 
 
@@ -234,10 +234,10 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], str]) -> Iterator[tup
     yield from groups.items()
 
 
-def _row(name: str, entries: Sequence[Entry]) -> Row:
-    sums = reduce(Sums.plus, (Sums.of(call) for _, call in entries), Sums())
+def _row(name: str, entries: Sequence[Entry]) -> LedgerRow:
+    sums = reduce(LedgerSums.plus, (LedgerSums.of(call) for _, call in entries), LedgerSums())
     trend = peaks([call.sent.total for _, call in entries], TREND)
-    return Row(name, len({one.session for one, _ in entries}), sums, trend)
+    return LedgerRow(name, len({one.session for one, _ in entries}), sums, trend)
 
 
 def peaks(values: Sequence[int], most: int) -> list[int]:

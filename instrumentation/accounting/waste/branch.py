@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from instrumentation.accounting.waste.items import Item, Made, PagePiece
+from instrumentation.accounting.waste.items import ItemCall, ItemParts, PagePiece
 from pager.paging.page_content import Found
 from pager.paging.page_table import common_length
 from pager.paging.staleness import Deed, Supersession
@@ -24,7 +24,7 @@ _LETTERS = {"": ".", "results": "r", "stale": "s", "duplicates": "s", "supersede
 
 
 @dataclass(slots=True, eq=False)
-class Page:
+class WastePage:
     """One page of a branch; ``born`` is its first call, ``last`` the last that needs it, ``used`` the latest so far.
 
     ``buried`` is the place of the item that made it dead, -1 while it lives; ``part`` is what its tokens are counted
@@ -34,7 +34,7 @@ class Page:
 
     name: str
     found: Found
-    made: Made | None
+    made: ItemCall | None
     tokens: int
     born: int
     last: int
@@ -47,7 +47,7 @@ class Page:
     uses: list[int] = field(default_factory=list)
 
 
-class _Deed(NamedTuple):
+class _LaterDeed(NamedTuple):
     """What an item tells of earlier pages: the call that it answers, with the page that it is, if it is one."""
 
     page: str
@@ -57,16 +57,16 @@ class _Deed(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Slot:
+class _WasteItem:
     """An item in the prompt."""
 
-    item: Item
-    pages: list[Page] = field(default_factory=list)
-    deeds: list[_Deed] = field(default_factory=list)
+    item: ItemParts
+    pages: list[WastePage] = field(default_factory=list)
+    deeds: list[_LaterDeed] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Tokens:
+class PromptParts:
     """The tokens of a prompt's items, by part; ``results`` are those in use, or too small to be pages."""
 
     system: int = 0
@@ -78,7 +78,7 @@ class Tokens:
     superseded: int = 0
     other: int = 0
 
-    def add(self, item: Item, times: int) -> None:
+    def add(self, item: ItemParts, times: int) -> None:
         """Count what is no page of an item that comes (1) or goes (-1)."""
         self.system += times * item.system
         self.user += times * item.user
@@ -94,7 +94,7 @@ class Tokens:
             setattr(self, target, getattr(self, target) + tokens)
 
 
-class Branch:
+class WasteBranch:
     """The prompt of a branch as of its latest call.
 
     ``last`` tells by a page's handle the last call that needs it. ``bytes`` and ``tokens`` are those of the items,
@@ -105,38 +105,38 @@ class Branch:
     def __init__(self, number: int, last: Mapping[str, int]) -> None:
         self.number = number
         self.bytes = 0
-        self.tokens = Tokens()
+        self.tokens = PromptParts()
         self.working = 0
         self.steps: list[int] = []
-        self.pages: list[Page] = []
+        self.pages: list[WastePage] = []
         self.known: set[object] = set()
         self._last = last
         self._call = 0
         self._told = 0
         self._digests: list[bytes] = []
-        self._slots: list[_Slot] = []
-        self._here: dict[str, Page] = {}
-        self._left: dict[tuple[str, str], Page] = {}
-        self._copies: dict[str, list[Page]] = {}
-        self._made: dict[str, list[Made]] = {}
-        self._due: dict[int, list[Page]] = {}
-        self._graves: list[Page] = []
+        self._slots: list[_WasteItem] = []
+        self._here: dict[str, WastePage] = {}
+        self._left: dict[tuple[str, str], WastePage] = {}
+        self._copies: dict[str, list[WastePage]] = {}
+        self._made: dict[str, list[ItemCall]] = {}
+        self._due: dict[int, list[WastePage]] = {}
+        self._graves: list[WastePage] = []
         self._dead = Supersession(by_edits=False)
         self._states: list[tuple[int, Supersession]] = []
 
-    def fork(self, number: int, last: Mapping[str, int], call: int) -> "Branch":
+    def fork(self, number: int, last: Mapping[str, int], call: int) -> "WasteBranch":
         """A branch that leaves this one after so many calls; what happened here later did not happen there."""
-        child = Branch(number, last)
+        child = WasteBranch(number, last)
         child.known = set(self.known)
         for page in self._here.values():
             born = min(page.born, call + 1)
             used, needed = max(born, min(page.used, call)), last.get(page.found.handle, 0)
-            child._left[page.name, page.found.key] = Page(
+            child._left[page.name, page.found.key] = WastePage(
                 page.name, page.found, page.made, page.tokens, born, needed, used
             )
         return child
 
-    def advance(self, step: int, call: int, digests: Sequence[bytes], items: Mapping[bytes, Item]) -> None:
+    def advance(self, step: int, call: int, digests: Sequence[bytes], items: Mapping[bytes, ItemParts]) -> None:
         """Take the prompt of a call; ``step`` is its number in the session, ``call`` in the branch."""
         self.steps.append(step)
         since, self._call = self._call, call
@@ -158,7 +158,7 @@ class Branch:
                 page.uses.append(len(self.steps) - 1)
                 self._wake(page)
 
-    def new(self) -> Iterator[Item]:
+    def new(self) -> Iterator[ItemParts]:
         """The items that no answered call of the branch has had at their place."""
         return (slot.item for slot in self._slots[self._told :])
 
@@ -169,8 +169,8 @@ class Branch:
 
     # What comes
 
-    def _push(self, item: Item) -> None:
-        slot = _Slot(item)
+    def _push(self, item: ItemParts) -> None:
+        slot = _WasteItem(item)
         self._slots.append(slot)
         self.bytes += item.size
         self.tokens.add(item, 1)
@@ -183,7 +183,7 @@ class Branch:
         for page in slot.pages:
             self._wake(page)
 
-    def _page(self, piece: PagePiece) -> Page:
+    def _page(self, piece: PagePiece) -> WastePage:
         """A page that comes, or that comes back at once in an item that was written anew."""
         found = piece.found
         copies = self._copies.setdefault(found.handle, [])
@@ -191,7 +191,7 @@ class Branch:
         page = self._left.pop((name, found.key), None)
         if page is None:
             made, last = self._made.get(found.call_id), self._last.get(found.handle, 0)
-            page = Page(name, found, made[-1] if made else None, 0, self._call, last, self._call)
+            page = WastePage(name, found, made[-1] if made else None, 0, self._call, last, self._call)
         if not page.marks:
             self.pages.append(page)
         page.tokens, page.here = piece.tokens, True
@@ -201,18 +201,18 @@ class Branch:
             self._settle(earlier)
         return page
 
-    def _deeds(self, slot: _Slot) -> Iterator[_Deed]:
+    def _deeds(self, slot: _WasteItem) -> Iterator[_LaterDeed]:
         """What is known of the calls that an item answers: small results first, as the page table takes them."""
         paged = {page.found.call_id for page in slot.pages if page.found.kind == "result"}
         for call_id, failed in slot.item.answered:
             if call_id not in paged and (made := self._made.get(call_id)):
-                yield _Deed("", "result", made[-1].deed, failed)
+                yield _LaterDeed("", "result", made[-1].deed, failed)
         for page in slot.pages:
             if made := self._made.get(page.found.call_id):
                 part: Literal["result", "argument"] = "result" if page.found.kind == "result" else "argument"
-                yield _Deed(page.name, part, made[-1].deed, page.found.is_error)
+                yield _LaterDeed(page.name, part, made[-1].deed, page.found.is_error)
 
-    def _deaths(self, slot: _Slot) -> Iterator[str]:
+    def _deaths(self, slot: _WasteItem) -> Iterator[str]:
         """The pages that an item makes dead."""
         for one in slot.deeds:
             if one.page:
@@ -241,7 +241,7 @@ class Branch:
             self._settle(page)
         self._restore(keep)
 
-    def _pop(self, slot: _Slot) -> None:
+    def _pop(self, slot: _WasteItem) -> None:
         self.bytes -= slot.item.size
         self.tokens.add(slot.item, -1)
         for made in slot.item.made:
@@ -265,14 +265,14 @@ class Branch:
 
     # What is counted
 
-    def _wake(self, page: Page) -> None:
+    def _wake(self, page: WastePage) -> None:
         """Count a page that came, or was used, and again when that will have worn off."""
         for due in {max(page.born, page.last) + 1, page.used + WORKING}:
             if due > self._call:
                 self._due.setdefault(due, []).append(page)
         self._settle(page)
 
-    def _settle(self, page: Page) -> None:
+    def _settle(self, page: WastePage) -> None:
         """Count a page as what it is now."""
         part = self._part(page)
         working = part not in ("", "duplicates") and self._call - page.used < WORKING
@@ -281,7 +281,7 @@ class Branch:
         page.part, page.working = part, working
         self._mark(page, _LETTERS[part])
 
-    def _part(self, page: Page) -> str:
+    def _part(self, page: WastePage) -> str:
         if not page.here:
             return ""
         if self._copies[page.found.handle][-1] is not page:
@@ -290,7 +290,7 @@ class Branch:
             return "superseded"
         return "stale" if self._call > max(page.born, page.last) else "results"
 
-    def _mark(self, page: Page, letter: str) -> None:
+    def _mark(self, page: WastePage, letter: str) -> None:
         at = len(self.steps) - 1
         if page.marks and page.marks[-1][0] == at:
             page.marks.pop()

@@ -42,7 +42,7 @@ class PagePiece(NamedTuple):
     tokens: int
 
 
-class Made(NamedTuple):
+class ItemCall(NamedTuple):
     """A tool call that an item makes."""
 
     call_id: str
@@ -51,7 +51,7 @@ class Made(NamedTuple):
     deed: Deed
 
 
-class Item(NamedTuple):
+class ItemParts(NamedTuple):
     """An item taken apart: its bytes as far as they count, tokens by part, its pages, and what tells pages dead.
 
     ``system`` are the tokens of a message of the system; ``results`` are those that are no pages.
@@ -65,11 +65,11 @@ class Item(NamedTuple):
     results: int = 0
     other: int = 0
     pages: tuple[PagePiece, ...] = ()
-    made: tuple[Made, ...] = ()
+    made: tuple[ItemCall, ...] = ()
     answered: tuple[tuple[str, bool], ...] = ()
 
 
-class _Piece(NamedTuple):
+class _ItemPiece(NamedTuple):
     """A share of an item: the part it is of, its weight, and the page that it is, if it is one."""
 
     part: str
@@ -86,18 +86,18 @@ def shared(tokens: int, weights: Sequence[int]) -> list[int]:
     return [end - begin for begin, end in pairwise(ends)]
 
 
-def taken_apart(raw: bytes, dialect: Dialect) -> Item:
+def taken_apart(raw: bytes, dialect: Dialect) -> ItemParts:
     """An item of a prompt in this wire format."""
     message, size = dialect.decode(raw), counted_size(raw, dialect.name)
     tokens = tokens_in(size)
     if message.role in SYSTEM:
-        return Item(message.norm, size, system=tokens)
+        return ItemParts(message.norm, size, system=tokens)
     sites = dialect.sites(raw)
     held = contents(message, sites)
-    pieces = list(_pieces(size, message, sites, held)) or [_Piece(_SPEAKERS.get(message.role, "other"), 1)]
+    pieces = list(_pieces(size, message, sites, held)) or [_ItemPiece(_SPEAKERS.get(message.role, "other"), 1)]
     shares = list(zip(pieces, shared(tokens, [piece.weight for piece in pieces]), strict=True))
     of = {part: sum(share for piece, share in shares if piece.page is None and piece.part == part) for part in _PARTS}
-    return Item(
+    return ItemParts(
         message.norm,
         size,
         user=of["user"],
@@ -105,12 +105,12 @@ def taken_apart(raw: bytes, dialect: Dialect) -> Item:
         results=of["results"],
         other=of["other"],
         pages=tuple(PagePiece(piece.page, share) for piece, share in shares if piece.page is not None),
-        made=tuple(Made(*call, deed_of(call.tool, call.arguments)) for call in held.calls),
+        made=tuple(ItemCall(*call, deed_of(call.tool, call.arguments)) for call in held.calls),
         answered=held.results,
     )
 
 
-def _pieces(size: int, message: Message, sites: Sequence[Site], held: Contents) -> Iterator[_Piece]:
+def _pieces(size: int, message: Message, sites: Sequence[Site], held: Contents) -> Iterator[_ItemPiece]:
     """The blocks of an item of so many bytes, with their pages apart."""
     pages: dict[tuple[str, str], list[Found]] = {}
     for page in held.pages:
@@ -122,9 +122,9 @@ def _pieces(size: int, message: Message, sites: Sequence[Site], held: Contents) 
             count = _size if block.call_id in values else _encoded
             yield from _call(block, weight, times, pages.pop(("argument", block.call_id), ()), count)
         elif block.kind is Kind.RESULT and (found := pages.get(("result", block.call_id))):
-            yield _Piece("results", weight, found.pop(0))
+            yield _ItemPiece("results", weight, found.pop(0))
         else:
-            yield _Piece(_OF_KIND.get(block.kind) or _SPEAKERS.get(message.role, "other"), weight)
+            yield _ItemPiece(_OF_KIND.get(block.kind) or _SPEAKERS.get(message.role, "other"), weight)
 
 
 def _weights(size: int, blocks: Sequence[Block], values: set[str]) -> tuple[int, list[int]]:
@@ -144,15 +144,15 @@ def _weights(size: int, blocks: Sequence[Block], values: set[str]) -> tuple[int,
 
 def _call(
     block: Block, weight: int, times: int, pages: Sequence[Found], count: Callable[[str], int]
-) -> Iterator[_Piece]:
+) -> Iterator[_ItemPiece]:
     """A call, with those of its arguments that are pages apart; ``count`` says how large a part of them is written."""
     written = _arguments(block.text) if pages else {}
     for page in pages:
         name = page.key.removeprefix(f"{page.call_id}.")
         share = min(weight, times * count(written.get(name, page.text)))  # not there: another call has the same id
         weight -= share
-        yield _Piece("results", share, page)
-    yield _Piece("assistant", weight)
+        yield _ItemPiece("results", share, page)
+    yield _ItemPiece("assistant", weight)
 
 
 def _arguments(text: str) -> dict[str, str]:

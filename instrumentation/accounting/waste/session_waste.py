@@ -12,12 +12,12 @@ from typing import NamedTuple
 import msgspec
 
 from instrumentation.accounting.billing import tokens_in
-from instrumentation.accounting.story import WASTE, PageStory, Parts
-from instrumentation.accounting.waste.branch import Branch, Page
+from instrumentation.accounting.story import WASTE, PageStory, StoryParts
+from instrumentation.accounting.waste.branch import WasteBranch, WastePage
 from instrumentation.accounting.waste.items import shared, taken_apart
 from instrumentation.replay.needs import Need
-from instrumentation.replay.prepared import Call, Prepared
-from instrumentation.replay.recording import Step
+from instrumentation.replay.prepared import Prepared, PreparedCall
+from instrumentation.replay.recording import RecordedCall
 from pager.paging.stub import main_argument
 
 
@@ -28,7 +28,7 @@ class CallAnatomy(NamedTuple):
     Where it was not ``answered``, it counts in no sum. ``scale`` is how many tokens of ``client`` one of our own is.
     """
 
-    client: Parts
+    client: StoryParts
     working: int
     sent: int
     fresh: int
@@ -40,7 +40,7 @@ class Totals(msgspec.Struct, frozen=True):
     """The sums of some answered calls, of one session or of many."""
 
     calls: int = 0
-    client: Parts = Parts()
+    client: StoryParts = StoryParts()
     sent: int = 0
     fresh: int = 0
 
@@ -80,7 +80,7 @@ class Anatomy:
     """A session: each of its steps in order, and its branches with their pages."""
 
     calls: Sequence[CallAnatomy]
-    branches: Sequence[Branch]
+    branches: Sequence[WasteBranch]
 
     @property
     def totals(self) -> Totals:
@@ -109,16 +109,16 @@ class Anatomy:
 
 def anatomy(prepared: Prepared) -> Anatomy:
     """Take the prompts of a session apart."""
-    reader = _Reader(prepared)
+    reader = _WasteReader(prepared)
     calls = [reader.take(at, call, needs) for at, (call, needs) in enumerate(_answers(prepared))]
     return Anatomy(calls, list(reader.branches.values()))
 
 
-def _answers(prepared: Prepared) -> Iterator[tuple[Call, Sequence[Need]]]:
+def _answers(prepared: Prepared) -> Iterator[tuple[PreparedCall, Sequence[Need]]]:
     return zip(prepared.calls, prepared.needs, strict=True)
 
 
-def _letters(page: Page, steps: int) -> list[str]:
+def _letters(page: WastePage, steps: int) -> list[str]:
     """The states of a page at each step of its branch."""
     ends = [*(at for at, _ in page.marks[1:]), steps]
     letters = ["."] * page.marks[0][0]
@@ -129,7 +129,7 @@ def _letters(page: Page, steps: int) -> list[str]:
     return letters
 
 
-def _told(page: Page, branch: int, states: str, *, with_content: bool) -> PageStory:
+def _told(page: WastePage, branch: int, states: str, *, with_content: bool) -> PageStory:
     tool, arguments = (page.made.tool, page.made.arguments) if page.made else ("", "")
     about, content = (main_argument(arguments), page.found.text) if with_content else ("", "")
     return PageStory(page.name, branch, page.found.kind, tool, page.tokens, states, about, content)
@@ -169,7 +169,7 @@ class Head(NamedTuple):
     beside: int
 
 
-def head_of(step: Step, called: frozenset[str]) -> Head:
+def head_of(step: RecordedCall, called: frozenset[str]) -> Head:
     """What stands outside of the items of a step, in a session that calls these tools.
 
     A tool that is not the client's own is taken to be called: the provider may run it where nobody sees.
@@ -182,22 +182,22 @@ def head_of(step: Step, called: frozenset[str]) -> Head:
     return Head(schemas, unused, rest, tuple((one.tool.raw, one.size) for one in offers), beside)
 
 
-class _Reader:
+class _WasteReader:
     """Takes the calls of a session in their order."""
 
     def __init__(self, prepared: Prepared) -> None:
-        self.branches: dict[int, Branch] = {}
+        self.branches: dict[int, WasteBranch] = {}
         self._last = last_uses(prepared)
         self._items = {digest: taken_apart(raw, prepared.dialect) for digest, raw in prepared.blobs.items()}
         self._called = frozenset(name for step in prepared.recording.steps for name in step.called)
         self._heads: dict[bytes, Head] = {}
         self._sent: set[object] = set()
 
-    def take(self, at: int, call: Call, needs: Sequence[Need]) -> CallAnatomy:
+    def take(self, at: int, call: PreparedCall, needs: Sequence[Need]) -> CallAnatomy:
         """The next call."""
         step, head = call.step, self._head(call)
         if not call.items:  # a request that could not be read
-            client = Parts(schemas=head.schemas, unused_schemas=head.unused, other=head.rest)
+            client = StoryParts(schemas=head.schemas, unused_schemas=head.unused, other=head.rest)
             return CallAnatomy(client, 0, step.outside, step.outside, step.answered)
         branch = self._branch(step)
         branch.advance(at, call.number, call.items, self._items)
@@ -209,22 +209,22 @@ class _Reader:
             branch.known.add(head.beside)
         return CallAnatomy(client, branch.working, step.outside + branch.bytes, sum(fresh.values()), step.answered)
 
-    def _branch(self, step: Step) -> Branch:
+    def _branch(self, step: RecordedCall) -> WasteBranch:
         found = self.branches.get(step.branch)
         if found is None:
             last = self._last[step.branch]
             parent = None if step.parent is None else self.branches.get(step.parent)
-            found = parent.fork(step.branch, last, step.fork_call) if parent else Branch(step.branch, last)
+            found = parent.fork(step.branch, last, step.fork_call) if parent else WasteBranch(step.branch, last)
             self.branches[step.branch] = found
         return found
 
-    def _head(self, call: Call) -> Head:
+    def _head(self, call: PreparedCall) -> Head:
         key = call.prompt.first
         if key not in self._heads:
             self._heads[key] = head_of(call.step, self._called)
         return self._heads[key]
 
-    def _fresh(self, branch: Branch, head: Head) -> dict[object, int]:
+    def _fresh(self, branch: WasteBranch, head: Head) -> dict[object, int]:
         """What the session had not sent before, and its bytes."""
         fresh: dict[object, int] = {item.norm: item.size for item in branch.new()}
         fresh.update(head.tools)
@@ -232,12 +232,12 @@ class _Reader:
         return {key: size for key, size in fresh.items() if key not in self._sent}
 
 
-def _parts(branch: Branch, head: Head) -> Parts:
+def _parts(branch: WasteBranch, head: Head) -> StoryParts:
     """The parts of a branch's latest prompt."""
     held = branch.tokens
     system = sum(item.system for item in branch.new() if item.norm not in branch.known)
     system += 0 if head.beside in branch.known else head.rest
-    return Parts(
+    return StoryParts(
         system=system,
         resent=held.system + head.rest - system,
         schemas=head.schemas,

@@ -22,9 +22,9 @@ import orjson
 from msgspec import Raw
 
 from instrumentation.replay.drafts import (
-    Call,
-    Draft,
-    Line,
+    CallLine,
+    OpenCall,
+    RecordingDraft,
     counted,
 )
 from instrumentation.replay.importers import LogFormat
@@ -99,7 +99,7 @@ _KINDS = frozenset({"user", "assistant", "system"})
 _OTHERS = frozenset({"summary", "file-history-snapshot"})
 
 
-class _Row(msgspec.Struct, rename="camel"):
+class _LogLine(msgspec.Struct, rename="camel"):
     """What is read of a line."""
 
     type: str
@@ -120,14 +120,14 @@ class _Row(msgspec.Struct, rename="camel"):
     compact_metadata: Raw = Raw(b"null")
 
 
-class _Message(msgspec.Struct):
+class _LoggedMessage(msgspec.Struct):
     content: Raw
     id: str | None = None
     model: str | None = None
     usage: dict[str, object] | None = None
 
 
-class _Block(msgspec.Struct):
+class _ContentBlock(msgspec.Struct):
     type: str = ""
     id: str | None = None
     text: str | None = None
@@ -150,18 +150,18 @@ class _Segment(msgspec.Struct, rename="camel"):
     tail_uuid: str
 
 
-class _Compacted(msgspec.Struct, rename="camel"):
+class _CompactMetadata(msgspec.Struct, rename="camel"):
     preserved_segment: _Segment | None = None
 
 
-_row = msgspec.json.Decoder(_Row)
-_message = msgspec.json.Decoder(_Message)
+_row = msgspec.json.Decoder(_LogLine)
+_message = msgspec.json.Decoder(_LoggedMessage)
 _blocks = msgspec.json.Decoder(list[Raw])
-_block = msgspec.json.Decoder(_Block)
+_block = msgspec.json.Decoder(_ContentBlock)
 _progress = msgspec.json.Decoder(_Progress | None)
 _attachment = msgspec.json.Decoder(dict[str, object] | None)
-_inner = msgspec.json.Decoder(_Row | None)
-_compacted = msgspec.json.Decoder(_Compacted | None)
+_inner = msgspec.json.Decoder(_LogLine | None)
+_compacted = msgspec.json.Decoder(_CompactMetadata | None)
 
 
 class Importer(LogFormat):
@@ -180,7 +180,7 @@ class Importer(LogFormat):
 
     def read(self, path: Path, problems: Problems) -> Iterator[Recording]:
         """The session in a file, with the sub-agents that are in it."""
-        session = _Session(path.name.split(".")[0], problems, _own_files(path))
+        session = _LogSession(path.name.split(".")[0], problems, _own_files(path))
         for number, line in lines(path, problems):
             try:
                 session.take(_row.decode(line))
@@ -242,11 +242,11 @@ class _Talk:
     from ``open`` on are the last answer and what followed it.
     """
 
-    line: Line = field(default_factory=Line)
+    line: CallLine = field(default_factory=CallLine)
     path: list[_Node] = field(default_factory=list)
     items: list[bytes] = field(default_factory=list)
     open: int = 0
-    call: Call | None = None
+    call: OpenCall | None = None
     preserved: _Segment | None = None
 
     def back_to(self, node: _Node | None, count: int) -> None:
@@ -296,7 +296,7 @@ def _path(node: _Node | None) -> list[_Node]:
     return found[::-1]
 
 
-class _Place(NamedTuple):
+class _LinePlace(NamedTuple):
     """What a logged line belongs to: its conversation, its message, and how many contents that had up to it."""
 
     talk: _Talk
@@ -304,11 +304,11 @@ class _Place(NamedTuple):
     size: int
 
 
-class _Session:
+class _LogSession:
     """All that one file tells."""
 
     def __init__(self, file: str, problems: Problems, own_files: frozenset[str]) -> None:
-        self.draft = Draft("messages")
+        self.draft = RecordingDraft("messages")
         self.answers: set[str] = set()
         self.name = self.version = ""
         self._file = file
@@ -317,10 +317,10 @@ class _Session:
         self._main = _Talk()
         self._aside = _Talk()
         self._agents: dict[str, _Talk] = {}
-        self._known: dict[str, _Place] = {}
+        self._known: dict[str, _LinePlace] = {}
         self._in_progress: set[str] = set()
 
-    def take(self, row: _Row) -> None:
+    def take(self, row: _LogLine) -> None:
         """Take the next line; raises one of BAD for one that is not as it should be."""
         if row.uuid is None:  # titles, snapshots of files and the like, which are no part of the conversation
             return
@@ -333,7 +333,7 @@ class _Session:
         place = _place(talk, row, before)
         if message is not None:
             node = self._message(talk, place, row, message)
-            place = _Place(talk, node, len(node.contents))
+            place = _LinePlace(talk, node, len(node.contents))
             node.logged.append((row.uuid, place.size))
         self._known[row.uuid] = place
         if row.type == "progress":
@@ -341,13 +341,13 @@ class _Session:
         if row.type == "system" or talk.preserved is not None:
             self._compaction(talk, row)
 
-    def _name(self, row: _Row) -> None:
+    def _name(self, row: _LogLine) -> None:
         """The session's name; a file that begins with a copy of another session is named after its own."""
         if row.session_id and (not self.name or row.session_id == self._file):
             self.name = f"{row.session_id}/agent-{row.agent_id}" if row.agent_id else row.session_id
         self.version = self.version or row.version or ""
 
-    def _talk(self, row: _Row, before: _Place | None) -> _Talk:
+    def _talk(self, row: _LogLine, before: _LinePlace | None) -> _Talk:
         """The conversation that a line belongs to; that of a sub-agent begins with a line that follows none of its."""
         if not row.is_sidechain:
             return self._main
@@ -359,16 +359,16 @@ class _Session:
             self._aside = _Talk()
         return self._aside
 
-    def _attached(self, row: _Row) -> _Message | None:
+    def _attached(self, row: _LogLine) -> _LoggedMessage | None:
         """What an attachment adds to the user's message; None, and counted, for one that is not sent."""
         told = _attachment.decode(row.attachment) or {}
         content = _content_of(told)
         if content is None:
             self._left_out[f"attachment that is not sent ({told.get('type') or 'of no kind'})"] += 1
             return None
-        return _Message(Raw(content))
+        return _LoggedMessage(Raw(content))
 
-    def _told_in_progress(self, row: _Row) -> None:
+    def _told_in_progress(self, row: _LogLine) -> None:
         """Take the line of a sub-agent that a line of progress holds, unless the sub-agent has a log of its own."""
         told = _progress.decode(row.data)
         line = _inner.decode(told.message) if told is not None and told.type == "agent_progress" else None
@@ -387,11 +387,13 @@ class _Session:
         if told.prompt and not talk.path and line.type == "assistant":
             talk.add(msgspec.json.encode(told.prompt))
         line = msgspec.structs.replace(line, uuid=line.uuid or row.uuid, timestamp=line.timestamp or row.timestamp)
-        newest = _Place(talk, talk.path[-1], len(talk.path[-1].contents)) if talk.path else _Place(talk, None, 0)
+        newest = (
+            _LinePlace(talk, talk.path[-1], len(talk.path[-1].contents)) if talk.path else _LinePlace(talk, None, 0)
+        )
         self._message(talk, newest, line, message)
         self._in_progress.add(line.uuid or "")
 
-    def _message(self, talk: _Talk, place: _Place, row: _Row, message: _Message) -> _Node:
+    def _message(self, talk: _Talk, place: _LinePlace, row: _LogLine, message: _LoggedMessage) -> _Node:
         """Add a message to its conversation."""
         if row.type in ("user", "attachment"):
             talk.back_to(place.node, place.size)
@@ -406,14 +408,16 @@ class _Session:
         self._answer(talk, node, message, blocks)
         return node
 
-    def _begun(self, talk: _Talk, answer: str, row: _Row, model: str) -> Call | None:
+    def _begun(self, talk: _Talk, answer: str, row: _LogLine, model: str) -> OpenCall | None:
         """The call that an answer belongs to; None if it was read in another file, or nobody had asked."""
         if answer in self._answered or not talk.asked:
             return None
         self.answers.add(answer)
         return self.draft.begin(talk.line, talk.items, stamp(row.timestamp), model)
 
-    def _answer(self, talk: _Talk, node: _Node, message: _Message, blocks: list[tuple[bytes, _Block]]) -> None:
+    def _answer(
+        self, talk: _Talk, node: _Node, message: _LoggedMessage, blocks: list[tuple[bytes, _ContentBlock]]
+    ) -> None:
         """Add what one line says of an answer; a block that was logged before is not said again."""
         usage, call = counted(message.usage), talk.call
         if call is not None and usage and (call.usage is None or usage.output >= call.usage.output):
@@ -427,7 +431,7 @@ class _Session:
             if call is not None:
                 self._say(call, block)
 
-    def _say(self, call: Call, block: _Block) -> None:
+    def _say(self, call: OpenCall, block: _ContentBlock) -> None:
         if block.type == "text":
             call.words.append(block.text or "")
         elif block.type == "tool_use":
@@ -435,7 +439,7 @@ class _Session:
             call.called.append(block.name or "")
             self.draft.tools.take(block.name or "", block.input)
 
-    def _compaction(self, talk: _Talk, row: _Row) -> None:
+    def _compaction(self, talk: _Talk, row: _LogLine) -> None:
         """Remember what a compaction preserves, and put it behind the line that it follows."""
         told = _compacted.decode(row.compact_metadata)
         if told is not None and told.preserved_segment is not None:
@@ -451,21 +455,21 @@ class _Session:
         for node in path[at:]:
             copy = _Node(talk.path[-1] if talk.path else None, list(node.contents), node.answer, set(node.called))
             talk.path.append(copy)
-            self._known.update((uuid, _Place(talk, copy, count)) for uuid, count in node.logged)
+            self._known.update((uuid, _LinePlace(talk, copy, count)) for uuid, count in node.logged)
         if talk.path:
-            self._known[row.uuid] = _Place(talk, talk.path[-1], len(talk.path[-1].contents))
+            self._known[row.uuid] = _LinePlace(talk, talk.path[-1], len(talk.path[-1].contents))
 
 
-def _place(talk: _Talk, row: _Row, before: _Place | None) -> _Place:
+def _place(talk: _Talk, row: _LogLine, before: _LinePlace | None) -> _LinePlace:
     """What a line goes on from: the one that it names, nothing, or the newest if that which it names is missing."""
     if before is not None and before.talk is talk:
         return before
     if row.parent_uuid is None or before is not None or not talk.path:
-        return _Place(talk, None, 0)
-    return _Place(talk, talk.path[-1], len(talk.path[-1].contents))
+        return _LinePlace(talk, None, 0)
+    return _LinePlace(talk, talk.path[-1], len(talk.path[-1].contents))
 
 
-def _said(row: _Row) -> _Message | None:
+def _said(row: _LogLine) -> _LoggedMessage | None:
     """The message of a line; None if it has none, or one that is not sent."""
     if row.type not in ("user", "assistant") or row.is_api_error_message:
         return None
@@ -477,7 +481,7 @@ def _said(row: _Row) -> _Message | None:
     return None if message.model == SYNTHETIC else message
 
 
-def _listed(content: Raw) -> list[tuple[bytes, _Block]]:
+def _listed(content: Raw) -> list[tuple[bytes, _ContentBlock]]:
     """The blocks of an answer, raw and read."""
     raw = bytes(content)
     if raw.startswith(b'"'):

@@ -15,7 +15,7 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from instrumentation.replay.drafts import Call, Draft, Line
+from instrumentation.replay.drafts import CallLine, OpenCall, RecordingDraft
 from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import (
     BAD,
@@ -58,27 +58,27 @@ _COUNTS = (
 )
 
 
-class _Row(msgspec.Struct):
+class _RolloutLine(msgspec.Struct):
     type: str
     timestamp: str | None = None
     payload: Raw = Raw(b"null")
 
 
-class _Item(msgspec.Struct):
+class _RolloutItem(msgspec.Struct):
     """What an item is."""
 
     type: str
     role: str | None = None
 
 
-class _Compacted(msgspec.Struct):
+class _RolloutCompaction(msgspec.Struct):
     message: str = ""
     replacement_history: list[Raw] | None = None
 
 
-_row = msgspec.json.Decoder(_Row)
-_item = msgspec.json.Decoder(_Item)
-_compacted = msgspec.json.Decoder(_Compacted)
+_row = msgspec.json.Decoder(_RolloutLine)
+_item = msgspec.json.Decoder(_RolloutItem)
+_compacted = msgspec.json.Decoder(_RolloutCompaction)
 _object = msgspec.json.Decoder(dict[str, object])
 
 
@@ -121,20 +121,20 @@ class _Rollout:
     """All that one file tells; ``turns`` are the positions at which the user's turns begin."""
 
     def __init__(self) -> None:
-        self.draft = Draft("responses")
+        self.draft = RecordingDraft("responses")
         self.session = self.version = ""
         self.instructions = 0
-        self._line = Line()
+        self._line = CallLine()
         self._items: list[bytes] = []
         self._turns: list[int] = []
         self._answering = False
-        self._call: Call | None = None
+        self._call: OpenCall | None = None
         self._usage: Tokens | None = None
         self._total: object = None
         self._model = ""
         self._copied_until: float | None = None
 
-    def take(self, row: _Row) -> None:
+    def take(self, row: _RolloutLine) -> None:
         """Take the next line; raises one of BAD for one that is not as it should be."""
         if self._copied_until is not None and (stamp(row.timestamp) or 0.0) > self._copied_until:
             self._copied_until = None
@@ -160,7 +160,7 @@ class _Rollout:
         if told.get("forked_from_id") and at is not None:
             self._copied_until = at + COPYING
 
-    def _item(self, row: _Row) -> None:
+    def _item(self, row: _RolloutLine) -> None:
         item = _item.decode(row.payload)
         if item.type in _UNSENT:
             return
@@ -171,7 +171,7 @@ class _Rollout:
             self._answering = False
         self._append(raw, item)
 
-    def _append(self, raw: bytes, item: _Item) -> None:
+    def _append(self, raw: bytes, item: _RolloutItem) -> None:
         if item.role == "user" and not any(begin in raw[:160] for begin in _CONTEXT):
             self._turns.append(len(self._items))
         self._items.append(raw)
@@ -187,7 +187,7 @@ class _Rollout:
         if self._call is not None:
             self._say(self._call, decoded(raw))
 
-    def _say(self, call: Call, item: object) -> None:
+    def _say(self, call: OpenCall, item: object) -> None:
         told = item if isinstance(item, dict) else {}
         name, kind = str(told.get("name") or told.get("type")), told.get("type")
         if kind == "message":
@@ -225,7 +225,7 @@ class _Rollout:
         elif self._copied_until is None:
             self._usage = usage
 
-    def _compact(self, told: _Compacted) -> None:
+    def _compact(self, told: _RolloutCompaction) -> None:
         """Go on with other items: those that are told, else what the user had said, and the summary."""
         items = [bytes(raw) for raw in told.replacement_history or ()]
         if told.replacement_history is None:

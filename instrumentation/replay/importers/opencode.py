@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import orjson
 
-from instrumentation.replay.drafts import Call, Draft, Line
+from instrumentation.replay.drafts import CallLine, OpenCall, RecordingDraft
 from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import Json, Problems, opened
 from instrumentation.replay.recording import Recording
@@ -82,8 +82,8 @@ class _Export:
     their ids, and ``tails`` are the first messages that stay, by the ids of those that ask for a summary.
     """
 
-    draft: Draft = field(default_factory=lambda: Draft("chat"))
-    line: Line = field(default_factory=Line)
+    draft: RecordingDraft = field(default_factory=lambda: RecordingDraft("chat"))
+    line: CallLine = field(default_factory=CallLine)
     sent: list[bytes] = field(default_factory=list)
     cleared: list[_Cleared] = field(default_factory=list)
     begins: dict[str, int] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class _Export:
                 prompt[one.place - self.start] = one.raw
         return prompt
 
-    def _say(self, call: Call, part: Json) -> None:
+    def _say(self, call: OpenCall, part: Json) -> None:
         if _is(part, "text"):
             call.words.append(str(part.get("text") or ""))
         elif _is(part, "tool"):
