@@ -1,4 +1,4 @@
-# Each target sets up .venv by itself; nothing else needs to be installed but Python 3.11+, make and a C compiler.
+# Each target sets up .venv by itself, from Python 3.11+, make and a C compiler.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,25 +10,25 @@ REAL_STAMP := $(REAL)/.installed
 
 .PHONY: demo test test-deep coverage check test-recorded bench bench-real clean
 
-# What the program itself needs, and no more: enough for the demo.
+# The program's own dependencies: enough for the demo.
 $(DEMO_STAMP): pyproject.toml
 	@echo "Setting up $(VENV): some 45 packages, once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --progress-bar off --editable .
 	@touch $@
 
-# With what tests and checks need on top.
+# The same, and the tools for tests and checks.
 $(STAMP): $(DEMO_STAMP)
 	@echo "Adding what tests and checks need to $(VENV), once."
 	@$(PIP) install --quiet --upgrade 'pip>=25.1'
 	@$(PIP) install --quiet --editable . --group dev
 	@touch $@
 
-demo: $(DEMO_STAMP)  ## play a session through the proxy, say what it saved, and show the dashboard
+demo: $(DEMO_STAMP)  ## play a session through the proxy, print what it saved, and serve the dashboard
 	@$(BIN)/ctxpager demo
 
-# One process a core, and one more: tests that talk to real proxies mostly wait. Compiled modules are kept, as each of
-# these processes and each proxy that they start would compile them anew.
+# One process more than there are cores: tests that talk to real proxies mostly wait. Compiled modules are kept, because
+# each of these processes and each proxy that they start would compile them again.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not recorded" -n $(WORKERS) --dist worksteal
 
@@ -51,14 +51,14 @@ check: $(STAMP)  ## lint, format, types, import contracts, architecture
 test-recorded: $(STAMP)  ## recorded requests of real clients, from CTXPAGER_RECORDINGS=DIR
 	@$(BIN)/python -m pytest -m recorded tests
 
-bench: $(STAMP)  ## the figures the README quotes
+bench: $(STAMP)  ## the figures that the README and docs/benchmarks.md quote
 	@$(BIN)/python -m benchmarks.overhead
 	@$(BIN)/python -m benchmarks.policies $(if $(CTXPAGER_RECORDINGS),--write)
 	$(if $(CTXPAGER_RECORDINGS),@$(BIN)/python -m benchmarks.lifetimes --write)
 	$(if $(CTXPAGER_RECORDINGS),@$(BIN)/python -m benchmarks.schemas)
 
-# Compiled for any recent processor of its kind: what a machine says it has is not always what it may use. That is also
-# why no wheel is taken from pip's cache, which does not know what one was compiled for.
+# Compiled for any recent processor of its kind, because a machine may report features that it can't use. pip's cache is
+# not used either: it does not record which processor a wheel was compiled for.
 $(REAL_STAMP): pyproject.toml
 	@test -x $(REAL)/bin/python || $(PYTHON) -m venv $(REAL)
 	@$(REAL)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
