@@ -23,14 +23,23 @@ CORRECTIONS = 2
 class Guard:
     """Watches the calls of one answer to a request whose ``tools`` were sent in these forms, if they were.
 
-    ``rounds`` are the hidden legs so far, ``corrections`` those with calls that did not fit.
+    ``rounds`` are the hidden legs so far.
     """
 
     def __init__(self, table: PageTable, tools: Toolset | None) -> None:
         self._table = table
-        self.tools = tools
+        self._tools = tools
         self.rounds = 0
-        self.corrections = 0
+        self._corrections = 0
+
+    def sent_as(self, tools: Toolset | None) -> None:
+        """Check calls against these forms of the tools from now on; None where they are sent whole."""
+        self._tools = tools
+
+    def answered(self, *, corrected: bool) -> None:
+        """One more hidden leg was answered, which had calls that did not fit if ``corrected``."""
+        self.rounds += 1
+        self._corrections += corrected
 
     def watches(self, name: str) -> bool:
         """Whether a call of this tool must be complete before it is known if the client may see it."""
@@ -44,7 +53,7 @@ class Guard:
 
     def refusal(self, call: HeldCall, tool: str) -> Refusal:
         """What is said to a call that was held back; ``tool`` is the one that brings content back."""
-        short = self.tools.shortened.get(call.name) if self.tools is not None else None
+        short = self._tools.shortened.get(call.name) if self._tools is not None else None
         if short is None or self.imitates(call.arguments):
             return Refusal("imitated", _imitation(call, tool))
         errors = check(call.arguments, short.schema)
@@ -67,8 +76,8 @@ class Guard:
 
     def _short(self, name: str) -> Sent | None:
         """How a tool was sent whose calls are checked; None for one that was sent whole, or as often as it may be."""
-        spent = self.corrections >= CORRECTIONS
-        return None if spent or self.tools is None else self.tools.shortened.get(name)
+        spent = self._corrections >= CORRECTIONS
+        return None if spent or self._tools is None else self._tools.shortened.get(name)
 
 
 def _imitation(call: HeldCall, tool: str) -> str:

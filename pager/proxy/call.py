@@ -29,16 +29,18 @@ from pager.paging.conditions import Caller
 from pager.paging.page_table import Items
 from pager.paging.pager import CallToPlan, Paged, Pager, bypassed
 from pager.paging.stub import HANDLE
-from pager.proxy import answers, log_records, request_body
+from pager.proxy import log_records, request_body
+from pager.proxy.attempt import STOPPED, Attempt, Failure, read_answer
+from pager.proxy.drive_legs import Effects, LegDriver
 from pager.proxy.fail_open import FailOpen
-from pager.proxy.fault_loop import Legs, Wiring
+from pager.proxy.fault_loop import FaultLoop, LoopSettings
 from pager.proxy.hot_sessions import HEAVY_BYTES, HotSessions, is_heavy, off_the_loop, stop_paging
 from pager.proxy.log_records import CallHistory, Incoming, Outcome, PlacedCall, received, tokens
 from pager.proxy.log_writer import LogWriter
 from pager.proxy.redaction import secrets_of
-from pager.proxy.relay import STOPPED, Exchange, Failure, Relay, Scope, Send, Watch, refuse, said, streamed
+from pager.proxy.relay import Relay, Scope, Send, Watch, refuse, said, streamed
 from pager.proxy.request_body import ClientLeft, Receive
-from pager.proxy.retries import Limits
+from pager.proxy.retries import RetryLimits
 from pager.proxy.serving.memory_trim import Memory
 from pager.proxy.serving.metrics import Meter
 from pager.proxy.token_counting import Estimates
@@ -242,20 +244,20 @@ class Pipeline:
 
     async def call(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """One call on an LLM route: read, parse, place, plan, append, fault loop, append."""
-        exchange = Exchange(keep=self._kept if self._calls is not None else 0)
+        attempt = Attempt(keep=self._kept if self._calls is not None else 0)
         asked = await self._read(dialect, scope, receive, send)
         if asked is None:
             return
         self.calls += 1
-        with self._memory as memory, self._meter.call(dialect.name, len(asked.body), exchange):
+        with self._memory as memory, self._meter.call(dialect.name, len(asked.body), attempt):
             memory.passed(len(asked.body))
             call = await self._fail_open.result(self._receive(dialect, asked, scope["path"]), self._missed)
             if call is None:
                 self._meter.bypassed(BypassReason.NOT_LOGGED)
-                exchange.judge(await self._relay.attempt(dialect, scope, Watch(receive), send, asked.body, exchange))
+                attempt.judge(await self._relay.attempt(dialect, scope, Watch(receive), send, asked.body, attempt))
             else:
-                await self._exchange(call, scope, receive, send, asked.body, exchange)
-            memory.passed(exchange.size)
+                await self._exchange(call, scope, receive, send, asked.body, attempt)
+            memory.passed(attempt.size)
 
     async def count(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         """A question for the tokens of a prompt, passed on as if it were a call: it counts what would be sent."""
@@ -266,7 +268,7 @@ class Pipeline:
         if body is not asked.body:
             headers = [(name, value) for name, value in scope["headers"] if name != b"content-encoding"]
             scope = {**scope, "headers": headers}
-        await self._relay.attempt(dialect, scope, Watch(receive), send, body, Exchange(keep=0))
+        await self._relay.attempt(dialect, scope, Watch(receive), send, body, Attempt(keep=0))
 
     async def _read(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> Asked | None:
         """The request, read whole; None if it was refused, or the client left."""
@@ -325,56 +327,53 @@ class Pipeline:
         if not has_body:
             sent.set()
         with suppress(ClientLeft):
-            await self._relay.attempt(dialect, scope, Watch(receive, sent), send, body, Exchange(keep=0))
+            await self._relay.attempt(dialect, scope, Watch(receive, sent), send, body, Attempt(keep=0))
 
     async def _exchange(
-        self, call: PlacedCall, scope: Scope, receive: Receive, send: Send, body: bytes, exchange: Exchange
+        self, call: PlacedCall, scope: Scope, receive: Receive, send: Send, body: bytes, attempt: Attempt
     ) -> None:
         """Send the call on and relay the answer; append what becomes of it."""
-        dialect = call.incoming.dialect
+        dialect, calls = call.incoming.dialect, self._calls
         counting = self._task(self.estimates.count(call))
-        legs = await self._fail_open.result(self._prepare(call, body, scope, send, counting), partial(self._open, call))
+        preparing, in_full = self._fault_loop(call, body, attempt, counting), partial(self._open, call)
+        loop = await self._fail_open.result(preparing, in_full)
         failure: Failure | None = STOPPED
+        worked = False
         try:
-            if legs is not None:
-                failure = await self._paged(dialect, receive, send, legs, exchange)
-            if legs is None or (legs.failed and not exchange.begun):
-                failure = await self._relay.attempt(dialect, scope, Watch(receive), send, body, exchange)
+            if loop is not None and calls is not None:
+                effects = Effects(partial(self._decide, calls, call), partial(calls.aside, call))
+                legs = LegDriver(self._upstream, dialect, scope, send, attempt, effects).run(loop.flow())
+                relayed = self._relay.watched(dialect, Watch(receive), send, attempt, legs)
+                ended = await self._fail_open.result(_wrapped(relayed), in_full)
+                worked = ended is not None
+                failure = ended[0] if ended is not None else Failure("proxy", "splicing the answer failed")
+            if loop is None or (not worked and not attempt.begun):
+                failure = await self._relay.attempt(dialect, scope, Watch(receive), send, body, attempt)
         finally:
-            finishing = self._finish(call, exchange, counting, failure, legs)
-            if exchange.size <= READ_AT_ONCE:
+            finishing = self._finish(call, attempt, counting, failure, loop, worked=worked)
+            if attempt.size <= READ_AT_ONCE:
                 await self._fail_open.result(finishing)
             else:  # a task of its own: it takes a while, and is waited for when the proxy is stopped
                 await asyncio.shield(self._task(finishing))
 
-    async def _prepare(
-        self, call: PlacedCall, body: bytes, scope: Scope, send: Send, counting: "asyncio.Task[int | None]"
-    ) -> Legs | None:
-        """Make ready what goes upstream, shorter where it would not fit; None for a call that is not paged."""
-        paged, pager, calls = call.paged, self._pager, self._calls
-        if paged is None or paged.untouched or pager is None or calls is None:
+    async def _fault_loop(
+        self, call: PlacedCall, body: bytes, attempt: Attempt, counting: "asyncio.Task[int | None]"
+    ) -> FaultLoop | None:
+        """The fault loop of a call; None for one that is not paged. A prompt near the window is counted first."""
+        paged, pager, upstream = call.paged, self._pager, self._settings.upstream
+        if paged is None or paged.untouched or pager is None:
             return None
-        limits = Limits(self._settings.upstream.leg_retries, self._settings.upstream.leg_retry_seconds)
+        limits = RetryLimits(upstream.leg_retries, upstream.leg_retry_seconds)
         now = partial(self._now, call.incoming.headers)
-        wiring = Wiring(self._upstream, calls.decide, calls.aside, pager, now, limits, self._chance.random, self._kept)
-        legs = Legs(wiring, call, paged, body, scope, send)
-        room = paged.terms.window - paged.terms.reserve
-        if paged.outgoing is not None and paged.table.yardstick.tokens(paged.outgoing.size) > room * WORTH_COUNTING:
-            legs.near_limit = True
-            await legs.fit(await counting or 0)
-        return legs
+        settings = LoopSettings(limits, self._kept, now, perf_counter, self._chance.random)
+        room = (paged.terms.window - paged.terms.reserve) * WORTH_COUNTING
+        near = paged.outgoing is not None and paged.table.yardstick.tokens(paged.outgoing.size) > room
+        return FaultLoop(call, paged, body, pager, attempt, settings, (await counting or 0) if near else None)
 
-    async def _paged(
-        self, dialect: Dialect, receive: Receive, send: Send, legs: Legs, exchange: Exchange
-    ) -> Failure | None:
-        """Relay a call with all its legs; where that fails by our fault, ``legs.failed`` says so."""
-        legs.failed = True
-        work = self._relay.watched(dialect, Watch(receive), send, exchange, legs.run(exchange))
-        done = await self._fail_open.result(_told(work), partial(self._open, legs.call))
-        if done is None:
-            return Failure("proxy", "splicing the answer failed")
-        legs.failed = False
-        return done[0]
+    async def _decide(
+        self, calls: CallLog, call: PlacedCall, events: Sequence[Event], blobs: Mapping[bytes, bytes]
+    ) -> None:
+        await calls.decide(call, self._now(call.incoming.headers), events, blobs)
 
     def _open(self, call: PlacedCall, error: Exception) -> None:
         """Log that a call goes out as the client sent it, by a fault of ours."""
@@ -408,10 +407,12 @@ class Pipeline:
     async def _finish(
         self,
         call: PlacedCall,
-        exchange: Exchange,
+        attempt: Attempt,
         counting: "asyncio.Task[int | None]",
         failure: Failure | None,
-        legs: Legs | None,
+        loop: FaultLoop | None,
+        *,
+        worked: bool,
     ) -> None:
         """Log what became of the attempt.
 
@@ -419,17 +420,17 @@ class Pipeline:
         """
         if self._calls is None:
             return
-        read = partial(answers.read, call.incoming.dialect, exchange, failure)
-        body, answer, failure = read() if exchange.size <= READ_AT_ONCE else await asyncio.to_thread(read)
-        outcome = self._outcome(call, exchange, body)
-        if legs is not None and not legs.failed:
-            outcome = replace(outcome, sent=legs.sent, sent_size=legs.sent_size, legs=legs.rounds)
-        exchange.judge(failure)
+        read = partial(read_answer, call.incoming.dialect, attempt, failure)
+        body, answer, failure = read() if attempt.size <= READ_AT_ONCE else await asyncio.to_thread(read)
+        outcome = self._outcome(call, attempt, body)
+        if loop is not None and worked:
+            outcome = replace(outcome, sent=loop.sent, sent_size=loop.sent_size, legs=loop.rounds)
+        attempt.judge(failure)
         if failure is not None:
             self._calls.failed(call, failure.phase, failure.error, outcome)
             return
-        if legs is not None and legs.hidden:
-            answer = replace(answer, calls=tuple(use for use in answer.calls if use.call_id not in legs.hidden))
+        if loop is not None and loop.hidden:
+            answer = replace(answer, calls=tuple(use for use in answer.calls if use.call_id not in loop.hidden))
         if call.paged is not None:
             outcome = replace(
                 outcome, named=sum(handle in call.paged.table.shown for handle in HANDLE.findall(answer.text))
@@ -481,16 +482,16 @@ class Pipeline:
         if self._calls is not None:
             await self._calls.drain()
 
-    def _outcome(self, call: PlacedCall, exchange: Exchange, body: bytes) -> Outcome:
-        first = exchange.first_byte or perf_counter()
+    def _outcome(self, call: PlacedCall, attempt: Attempt, body: bytes) -> Outcome:
+        first = attempt.first_byte or perf_counter()
         return Outcome(
-            status=exchange.status,
+            status=attempt.status,
             body=body,
-            first_byte_ms=(first - exchange.started) * 1000,
-            total_ms=(perf_counter() - exchange.started) * 1000,
+            first_byte_ms=(first - attempt.started) * 1000,
+            total_ms=(perf_counter() - attempt.started) * 1000,
             at=self._now(call.incoming.headers),
-            encoding=exchange.header(b"content-encoding"),
-            retry_after=exchange.header(b"retry-after") or exchange.header(b"retry-after-ms"),
+            encoding=attempt.header(b"content-encoding"),
+            retry_after=attempt.header(b"retry-after") or attempt.header(b"retry-after-ms"),
         )
 
     def _tenant(self, headers: Mapping[str, str]) -> str:
@@ -515,7 +516,7 @@ class Pipeline:
             self._calls.writer.missed(said(error))
 
 
-async def _told(work: Awaitable[Failure | None]) -> tuple[Failure | None]:
+async def _wrapped(work: Awaitable[Failure | None]) -> tuple[Failure | None]:
     return (await work,)
 
 

@@ -1,4 +1,7 @@
-"""Sends a paged call upstream and brings back one answer, however many legs that takes.
+"""Brings back one answer to a paged call, however many requests that takes: a generator, without any I/O.
+
+It yields commands (send this request, show the client that, make these events durable) and is given their results, as
+httpx's ``auth_flow`` is; ``drive_legs`` carries them out.
 
 The first leg carries the paged prompt. Where the model asks for pages, it is answered from the log and another leg goes
 out; the client's stream goes on where it was. A request that the provider refuses is evicted harder if it was too long,
@@ -6,21 +9,20 @@ else it is sent once more as the client wrote it. A hidden leg that fails before
 sent again; the first leg is the client's own to repeat.
 """
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from hashlib import sha256
-from time import perf_counter
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
-import aiohttp
 import msgspec
 
 from pager.errors import BadRequest, NotUnderstood
 from pager.log.bypass import BypassReason
-from pager.log.events import Bypassed, Event, LegFailed, LegFinished, Repacked
+from pager.log.events import Bypassed, Event, LegFailed, LegFinished
 from pager.paging import held_calls as rules
 from pager.paging.call_guard import Guard
 from pager.paging.context_length import Overflow, overflow
@@ -30,26 +32,11 @@ from pager.paging.pager import Paged, Pager
 from pager.paging.planner import ROOM, is_warm
 from pager.paging.render import Outgoing
 from pager.proxy import request_body, retries
-from pager.proxy.delivery import Delivery, with_length, without_length
+from pager.proxy.attempt import Attempt
 from pager.proxy.log_records import PlacedCall, tokens
 from pager.proxy.redaction import redacted
-from pager.proxy.relay import (
-    STATUSES,
-    Exchange,
-    Scope,
-    Send,
-    address,
-    back,
-    said,
-)
-from pager.proxy.retries import Limits, Retries, Setback
+from pager.proxy.retries import Retries, RetryLimits, Setback
 from pager.proxy.stream_head import Opening
-from pager.proxy.upstream import (
-    Upstream,
-    passed_on,
-    unpacked,
-    up_to,
-)
 from pager.wire.stitching import Held, Splice
 
 REFUSALS = frozenset({400, 413, 422})
@@ -60,24 +47,82 @@ LOOKED_INTO = REFUSALS | {500}
 
 SURELY = 1.15  # by how much our own count of a prompt must be over the window before it is believed
 LEAST = (0.15, 0.5)  # the share of a prompt that goes at least when it is refused for the first and the second time
-BEAT = 10.0  # seconds without a byte after which a stream gets a heartbeat
 LONGEST_ERROR = 500  # characters of an error that are logged
 log = logging.getLogger("ctxpager")
 
 
-@dataclass(frozen=True, slots=True)
-class Wiring:
-    """What a call with legs needs; ``draw`` gives a number from 0 to 1 by chance, answers in one piece are bounded."""
+class SendLeg(NamedTuple):
+    """Send a request upstream. Its result is the ``ResponseHead``; LegBroke is raised where there is none."""
 
-    upstream: Upstream
-    decide: Callable[[PlacedCall, float, Sequence[Event], Mapping[bytes, bytes]], Awaitable[None]]
-    aside: Callable[[PlacedCall, Callable[[], Repacked | None]], Awaitable[Repacked | None]]
-    pager: Pager
-    now: Callable[[], float]
-    limits: Limits
-    draw: Callable[[], float]
-    largest: int = 64 << 20
-    beat: float = BEAT
+    body: bytes
+    own_bytes: bool  # whether these are the client's bytes, in the encoding that it chose
+    readable: bool  # whether we read the answer, which must not be compressed then
+
+
+class ReadChunk(NamedTuple):
+    """Read on in the response. The result are bytes, empty at its end; LegBroke is raised where it breaks off."""
+
+    decoded: bool  # whether without its content encoding
+
+
+class ReadBody(NamedTuple):
+    """Read all of the response, or until it is longer than the limit."""
+
+    limit: int | None = None
+
+
+class StartReply(NamedTuple):
+    """Send the client the status and the headers of the response."""
+
+    rewritten: bool = False  # whether its body is another one, and not compressed
+    length: int | None = None  # of the other body, None where it is not known yet
+
+
+class Show(NamedTuple):
+    """Send the client these bytes; a heartbeat where there are none and it has waited for long."""
+
+    data: bytes
+
+
+class Append(NamedTuple):
+    """Append events of this call to the log, and wait until they are durable."""
+
+    events: Sequence[Event]
+    blobs: Mapping[bytes, bytes] = MappingProxyType({})
+
+
+class Wait(NamedTuple):
+    """Let time pass."""
+
+    seconds: float
+
+
+class InThread(NamedTuple):
+    """Do what reads the disk."""
+
+    work: Callable[[], Any]
+
+
+class Claimed(NamedTuple):
+    """Do what changes the session, while no other call of it does."""
+
+    work: Callable[[], Any]
+
+
+Command = SendLeg | ReadChunk | ReadBody | StartReply | Show | Append | Wait | InThread | Claimed
+_T = TypeVar("_T")
+Flow = Generator[Command, Any, _T]
+
+
+class ResponseHead(NamedTuple):
+    """The beginning of a response; the names of its headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
+class LegBroke(Exception):
+    """A request brought no response, or its response broke off."""
 
 
 class Came(Enum):
@@ -88,18 +133,38 @@ class Came(Enum):
     LEG = "leg"
 
 
-class Legs:
-    """One paged call on its way."""
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """What a fault loop goes by."""
 
-    def __init__(self, wiring: Wiring, call: PlacedCall, paged: Paged, client: bytes, scope: Scope, send: Send) -> None:
-        self._wiring = wiring
-        self.call = call
-        self.failed = False
+    retries: RetryLimits
+    largest: int  # bytes of an answer in one piece that is read
+    now: Callable[[], float]  # seconds since 1970
+    moment: Callable[[], float]  # seconds of a clock that never goes back
+    draw: Callable[[], float]  # a number from 0 to 1 by chance
+
+
+class FaultLoop:
+    """One paged call on its way; ``rounds`` are its hidden legs, ``hidden`` the ids of calls the client never saw."""
+
+    def __init__(
+        self,
+        call: PlacedCall,
+        paged: Paged,
+        own_body: bytes,
+        pager: Pager,
+        attempt: Attempt,
+        settings: LoopSettings,
+        counted: int | None = None,
+    ) -> None:
+        self._call = call
         self._paged = paged
         self._dialect = paged.dialect
-        self._own = client
-        self._scope = scope
-        self._client = Delivery(send, paged.dialect.heartbeat, wiring.beat)
+        self._own_body = own_body
+        self._pager = pager
+        self._attempt = attempt
+        self._settings = settings
+        self._counted = counted
         self._outgoing = paged.outgoing or Outgoing(paged.request)
         self._guard = Guard(paged.table, paged.tools)
         self._splice: Splice | None = None
@@ -108,21 +173,42 @@ class Legs:
         self._shown = False
         self._refusal = ""
         self._rescues = 0
-        self._retries = Retries(wiring.limits, wiring.draw)
+        self._retries = Retries(settings.retries, settings.draw)
         self._tries = 0
+        self._started = False
         self._spoken = False
         self._given_up = False
-        self.near_limit = False
-        self.rounds = 0
+        self._torn = False
         self.hidden: set[str] = set()
+
+    @property
+    def rounds(self) -> int:
+        """The hidden legs so far."""
+        return self._guard.rounds
 
     @property
     def sent(self) -> str:
         """A digest of what went out, where that was not what the client sent."""
-        return "" if self._unmodified else self._outgoing.digest(self.call.recipe.body)
+        return "" if self._unmodified else self._outgoing.digest(self._call.recipe.body)
 
-    async def fit(self, counted: int) -> None:
-        """Make the prompt fit the model's window if it does not; the client's has so many tokens by our own count.
+    @property
+    def sent_size(self) -> int:
+        """The bytes of what went out first, where that was not what the client sent."""
+        return 0 if self._unmodified else replace(self._outgoing, more=()).size
+
+    def flow(self) -> Flow[bool]:
+        """Go through all legs until the client has its answer; False if it must end as a broken one."""
+        if self._counted is not None:
+            yield from self._fit(self._counted)
+        carrier, tool = self._paged.carrier, self._paged.table.tool
+        if carrier is not None and (tool or self._counted is not None):
+            self._splice = self._dialect.splice(tool or name_for(carrier.names), self._guard, self._paged.tools)
+        while (yield from self._leg()):
+            pass
+        return not self._torn
+
+    def _fit(self, counted: int) -> Flow[None]:
+        """Make a prompt fit the model's window if it does not; the client's has so many tokens by our own count.
 
         A rescue for nothing costs the whole cached prefix, a refused request costs nothing and is rescued then. So a
         prompt that the provider still holds waits to be refused. Of others, what the provider reported of this branch
@@ -132,163 +218,126 @@ class Legs:
         tokens, of = self._paged.table.reported or (round(counted / SURELY), len(self._paged.request.body))
         left = tokens * size / of
         if left > terms.window and not is_warm(self._paged.table, terms):
-            await self._rescue(self._tokens((left - self._paged.room) * of / tokens))
+            yield from self._rescue(self._tokens((left - self._paged.room) * of / tokens))
 
-    @property
-    def sent_size(self) -> int:
-        """The bytes of what went out first, where that was not what the client sent."""
-        return 0 if self._unmodified else replace(self._outgoing, more=()).size
-
-    async def run(self, exchange: Exchange) -> None:
-        """Go through all legs until the client has its answer."""
-        carrier, tool = self._paged.carrier, self._paged.table.tool
-        if carrier is not None and (tool or self.near_limit):
-            self._splice = self._dialect.splice(tool or name_for(carrier.names), self._guard, self._paged.tools)
-        while await self._another(exchange):
-            pass
-        await self._client.finish()
-
-    async def _another(self, exchange: Exchange) -> bool:
+    def _leg(self) -> Flow[bool]:
         """Send a request and take what it brings; whether another one follows."""
-        exchange.begin_leg()
-        begun = perf_counter()
+        begun = self._settings.moment()
         try:
-            async with self._sent(exchange) as response:
-                came = await self._take(exchange, response)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            if await self._again(Setback("stream" if exchange.status else "connect", said(error))):
+            head: ResponseHead = yield self._request()
+            came = yield from self._take(head)
+        except LegBroke as broke:
+            if (yield from self._again(Setback("stream" if self._attempt.status else "connect", str(broke)))):
                 return True
             raise
         if came is Came.LEG and self._splice is not None:
-            return await self._ended(exchange, response, self._splice, begun)
+            return (yield from self._ended(self._splice, begun))
         return came is Came.AGAIN
 
-    @asynccontextmanager
-    async def _sent(self, exchange: Exchange) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A request that goes out, and its response; a client whose stream has begun gets heartbeats meanwhile."""
-        sending = self._request(exchange)
-        response = await self._client.during(sending.__aenter__())
-        try:
-            yield response
-        finally:
-            await sending.__aexit__(None, None, None)
-
-    def _request(self, exchange: Exchange) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        scope, upstream = self._scope, self._wiring.upstream
-        url = address(upstream, self._dialect, scope)
-        own = [] if self._splice is None else [b"accept-encoding"]  # an answer that we read must not be compressed
-        if not self._unmodified:
-            own.append(b"content-encoding")  # nor is what we wrote
-        headers = passed_on(scope["headers"], also=own)
-        if self._splice is not None:
-            headers.append((b"accept-encoding", b"identity"))
+    def _request(self) -> SendLeg:
         very_last = self.rounds >= rules.LONGEST
         outgoing = self._outgoing.without_calls(self._dialect) if very_last else self._outgoing
-        body = self._own if self._unmodified else outgoing.body()
-        exchange.going_out(len(body))
-        return upstream.send(scope["method"], url, headers, body, self._dialect.name)
+        body = self._own_body if self._unmodified else outgoing.body()
+        return SendLeg(body, own_bytes=self._unmodified, readable=self._splice is not None)
 
-    async def _take(self, exchange: Exchange, response: aiohttp.ClientResponse) -> Came:
+    def _take(self, head: ResponseHead) -> Flow[Came]:
         """Take one response."""
-        if response.status not in STATUSES:
-            raise aiohttp.ClientPayloadError(f"it answered with the status {response.status}")
-        exchange.status, exchange.headers = response.status, list(response.raw_headers)
-        if response.status in LOOKED_INTO and await self._refused(response):
+        if head.status in LOOKED_INTO and (yield from self._refused(head)):
             return Came.AGAIN
-        if response.status >= 400:
-            return await self._fail(exchange, response)
-        await self._accepted()
-        unreadable = not request_body.is_known(response.headers.get("content-encoding", ""))
-        if self._splice is None or ((self._fell_back or unreadable) and not self._client.started):
-            return await self._pass_on(exchange, response)
-        if "text/event-stream" in response.headers.get("content-type", ""):
-            return await self._stream(exchange, response, self._splice)
-        return Came.LEG if await self._whole(exchange, response, self._splice) else Came.OVER
+        if head.status >= 400:
+            return (yield from self._fail(head))
+        yield from self._accepted()
+        encoding = head.headers.get("content-encoding", "")
+        unreadable = not request_body.is_known(encoding)
+        if self._splice is None or ((self._fell_back or unreadable) and not self._started):
+            yield from self._start(StartReply())
+            yield from self._pass_on()
+            return Came.OVER
+        if "text/event-stream" in head.headers.get("content-type", ""):
+            return (yield from self._stream(self._splice))
+        return Came.LEG if (yield from self._whole(encoding, self._splice)) else Came.OVER
 
-    async def _fail(self, exchange: Exchange, response: aiohttp.ClientResponse) -> Came:
+    def _start(self, reply: StartReply) -> Flow[None]:
+        self._started = True
+        yield reply
+
+    def _pass_on(self) -> Flow[None]:
+        """Pass a response on as it comes."""
+        while chunk := (yield ReadChunk(decoded=False)):
+            self._attempt.take(chunk)
+            yield Show(chunk)
+
+    def _fail(self, head: ResponseHead) -> Flow[Came]:
         """Pass an error on as it came; where the client's stream has begun, it becomes an event in it."""
-        body = await response.read()
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        setback = retries.refused(response.status, headers, body, self._wiring.now())
-        if await self._again(setback):
+        body: bytes = yield ReadBody()
+        setback = retries.refused(head.status, head.headers, body, self._settings.now())
+        if (yield from self._again(setback)):
             return Came.AGAIN
         if self._refusal:
-            await self._bypassed(BypassReason.REFUSED_BOTH, self._refusal)
-        exchange.take(body)
-        if self._client.started and self._splice is not None:
-            await self._client.send(self._splice.fail(response.status, setback.words))
-            self._client.torn = not self._dialect.ends_on_error
+            yield from self._bypassed(BypassReason.REFUSED_BOTH, self._refusal)
+        self._attempt.take(body)
+        if self._started and self._splice is not None:
+            yield Show(self._splice.fail(head.status, setback.words))
+            self._torn = not self._dialect.ends_on_error
         else:
-            await self._client.start(exchange, response, back(response))
-            await self._client.send(body)
+            yield from self._start(StartReply())
+            yield Show(body)
         return Came.OVER
 
-    async def _again(self, setback: Setback) -> bool:
+    def _again(self, setback: Setback) -> Flow[bool]:
         """Wait until a hidden leg that failed may be sent once more; False if it may not be."""
         splice = self._splice
-        if not self.rounds or splice is None or self._given_up or (self._client.started and not splice.silent):
+        if not self.rounds or splice is None or self._given_up or (self._started and not splice.silent):
             return False
         self._tries += 1
-        wait = self._retries.delay(setback, perf_counter())
-        spot = self.call.placement
+        wait = self._retries.delay(setback, self._settings.moment())
+        spot = self._call.placement
         where = (spot.branch.number, spot.call, spot.attempt, self.rounds + 1, self._tries)
         error = setback.error[:LONGEST_ERROR]
-        failed = LegFailed(*where, phase=setback.phase, error=error, status=setback.status, wait=wait)
-        await self._wiring.decide(self.call, self._wiring.now(), [failed], {})
+        yield Append([LegFailed(*where, phase=setback.phase, error=error, status=setback.status, wait=wait)])
         if wait is None:
             return False
         splice.retract()
-        await self._client.during(asyncio.sleep(wait))
+        yield Wait(wait)
         return True
 
-    async def _pass_on(self, exchange: Exchange, response: aiohttp.ClientResponse) -> Came:
-        """Pass an answer on as it comes."""
-        await self._client.start(exchange, response, back(response))
-        async for chunk in response.content.iter_any():
-            exchange.take(chunk)
-            await self._client.send(chunk)
-        return Came.OVER
-
-    async def _stream(self, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice) -> Came:
+    def _stream(self, splice: Splice) -> Flow[Came]:
         """Pass a stream on as it comes, without what is held back; one that is refused is followed by another."""
-        if not self._client.started:
-            await self._client.start(exchange, response, without_length(back(response)))
+        if not self._started:
+            yield from self._start(StartReply(rewritten=True))
         opening = Opening(hidden=bool(self.rounds))
-        async for chunk in unpacked(self._chunks(response), response.headers.get("content-encoding", "")):
-            exchange.take(chunk)
+        while chunk := (yield ReadChunk(decoded=True)):
+            self._attempt.take(chunk)
             out = splice.feed(opening.feed(chunk))
             if self.rounds and not splice.silent:
                 out += splice.feed(opening.release())
-            if out:
-                self._spoken = True
-                await self._client.send(out)
-            else:
-                await self._client.stay_alive()
+            self._spoken = self._spoken or bool(out)
+            yield Show(out)
             if opening.found is not None:
-                if await self._shorten(opening.found):
+                if (yield from self._shorten(opening.found)):
                     self._go_on(splice)
                     return Came.AGAIN
-                await self._give_up(splice, opening)
+                yield from self._give_up(splice, opening)
             if opening.setback is not None:
-                if await self._again(opening.setback):
+                if (yield from self._again(opening.setback)):
                     return Came.AGAIN
-                await self._give_up(splice, opening)
-        await self._client.send(splice.feed(opening.release()))
-        return Came.AGAIN if await self._broke_off(splice) else Came.LEG
+                yield from self._give_up(splice, opening)
+        yield Show(splice.feed(opening.release()))
+        return Came.AGAIN if (yield from self._broke_off(splice)) else Came.LEG
 
-    async def _give_up(self, splice: Splice, opening: Opening) -> None:
+    def _give_up(self, splice: Splice, opening: Opening) -> Flow[None]:
         """Show the client the error in a stream; whatever else comes of it, the answer is over then."""
         self._given_up = True
-        await self._client.send(splice.feed(opening.release()))
+        yield Show(splice.feed(opening.release()))
 
-    async def _broke_off(self, splice: Splice) -> bool:
+    def _broke_off(self, splice: Splice) -> Flow[bool]:
         """Whether a hidden leg ended without an end, and is sent again."""
         if not self.rounds or not splice.silent:
             return False
         answer = splice.answer()
         if answer.complete:
             return False
-        return await self._again(Setback("stream", answer.error or "the stream ended before the answer did"))
+        return (yield from self._again(Setback("stream", answer.error or "the stream ended before the answer did")))
 
     def _go_on(self, splice: Splice) -> None:
         """The next leg goes on with the client's stream; where none of it has been sent, it begins it."""
@@ -297,78 +346,74 @@ class Legs:
         else:
             self._splice = self._dialect.splice(self._paged.table.tool, self._guard, self._paged.tools)
 
-    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        """The bytes of a streamed leg as they come."""
-        content = response.content
-        if self.rounds:  # the client has waited for a leg already: keep its connection alive until this one speaks
-            yield await self._client.during(content.readany())
-        async for chunk in content.iter_any():
-            yield chunk
-
-    async def _whole(self, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice) -> bool:
+    def _whole(self, encoding: str, splice: Splice) -> Flow[bool]:
         """Take an answer in one piece; False if it can't be read: then it has been passed on as it came."""
-        raw = await up_to(response, self._wiring.largest)
-        encoding = response.headers.get("content-encoding", "")
+        largest = self._settings.largest
+        raw: bytes = yield ReadBody(largest)
         try:
-            plain = request_body.decoded(raw, encoding, self._wiring.largest)
+            plain = request_body.decoded(raw, encoding, largest)
             splice.take(plain)
         except (NotUnderstood, BadRequest):
-            await self._client.start(exchange, response, back(response))
-            exchange.take(raw)
-            await self._client.send(raw)
-            async for chunk in response.content.iter_any():
-                exchange.take(chunk)
-                await self._client.send(chunk)
+            yield from self._start(StartReply())
+            self._attempt.take(raw)
+            yield Show(raw)
+            yield from self._pass_on()
             return False
-        exchange.take(plain)
+        self._attempt.take(plain)
         return True
 
-    async def _ended(self, exchange: Exchange, response: aiohttp.ClientResponse, splice: Splice, begun: float) -> bool:
+    def _ended(self, splice: Splice, begun: float) -> Flow[bool]:
         """A leg has come to its end: go on with another, or end the answer."""
         self._tries = 0
         held = splice.held()
         self._shown = held.shown
         what = rules.follows(held, self.rounds)
         if what is not Next.FINISH:
-            await self._answer(exchange, splice, held, begun)
+            yield from self._answer(splice, held, begun)
         if what is Next.RESEND:
             splice.go_on()
             return True
         if held.calls and held.whole and not held.mixed and not held.shown and not self._fell_back:
-            return await self._ask_anew(splice)
+            yield from self._ask_anew(splice)
+            return True
         end = splice.finish()
-        if not self._client.started:
-            await self._client.start(exchange, response, with_length(back(response), len(end)))
-        await self._client.send(end)
+        if not self._started:
+            yield from self._start(StartReply(rewritten=True, length=len(end)))
+        yield Show(end)
         return False
 
-    async def _ask_anew(self, splice: Splice) -> bool:
+    def _ask_anew(self, splice: Splice) -> Flow[None]:
         """The model calls what it can't call and says nothing else: let it answer the client's own request."""
         splice.go_on()
-        self._unmodified = self._fell_back = True
-        self._guard.tools = None
-        await self._bypassed(BypassReason.KEPT_ASKING, f"page_in was called {self.rounds + 1} times for one answer")
-        return True
+        self._fall_back()
+        yield from self._bypassed(
+            BypassReason.KEPT_ASKING, f"page_in was called {self.rounds + 1} times for one answer"
+        )
 
-    async def _answer(self, exchange: Exchange, splice: Splice, held: Held, begun: float) -> None:
+    def _fall_back(self) -> None:
+        """Let the client's own request go out from now on, in which its tools are whole."""
+        self._unmodified = self._fell_back = True
+        self._guard.sent_as(None)
+
+    def _answer(self, splice: Splice, held: Held, begun: float) -> Flow[None]:
         """Answer what the model asked for, keep the leg in the prompt, and log it before anything goes on."""
-        self.rounds = self._guard.rounds = self.rounds + 1
-        call, table = self.call, self._paged.table
-        pager, branch = self._wiring.pager, self.call.placement.branch.number
-        replies = await asyncio.to_thread(
+        call, table = self._call, self._paged.table
+        pager, branch = self._pager, call.placement.branch.number
+        reply = partial(
             rules.reply,
             held,
             table.tool,
             lambda handle: pager.resolve(call.session.pages, branch, handle),
             lambda held_call: self._guard.refusal(held_call, table.tool),
             limit=self._room(),
-            rounds=self.rounds,
+            rounds=self.rounds + 1,
         )
-        self._guard.corrections += bool(replies.invalid)
+        replies: rules.Replies = yield InThread(reply)
+        self._guard.answered(corrected=bool(replies.invalid))
         tools = {handle: tool for handle in replies.pages if (tool := pager.tool(call.session.pages, handle))}
         leg = splice.leg(replies.texts)
-        said, body = msgspec.json.encode(leg), b"".join(exchange.chunks)
-        told = splice.answer()
+        said, body = msgspec.json.encode(leg), b"".join(self._attempt.chunks)
+        answer = splice.answer()
         finished = LegFinished(
             branch=branch,
             call=call.placement.call,
@@ -377,9 +422,9 @@ class Legs:
             said=sha256(said).hexdigest(),
             body=sha256(body).hexdigest(),
             size=len(body),
-            total_ms=round((perf_counter() - begun) * 1000, 3),
-            answer_id=told.id,
-            usage=None if held.mixed else tokens(told),
+            total_ms=round((self._settings.moment() - begun) * 1000, 3),
+            answer_id=answer.id,
+            usage=None if held.mixed else tokens(answer),
             pages=[handle for handle in replies.pages if handle not in tools],
             unknown=list(replies.unknown),
             imitated=replies.imitated,
@@ -389,8 +434,7 @@ class Legs:
         )
         table.apply(finished, leg)
         self.hidden.update(held_call.call_id for held_call in held.calls)
-        blobs = {sha256(said).digest(): said, sha256(body).digest(): body}
-        await self._wiring.decide(call, self._wiring.now(), [finished], blobs)
+        yield Append([finished], {sha256(said).digest(): said, sha256(body).digest(): body})
         if not held.mixed:
             self._outgoing = self._outgoing.followed_by(self._dialect.appended(leg))
 
@@ -399,66 +443,64 @@ class Legs:
         return self._paged.reply_limit(self._tokens(self._outgoing.size))
 
     def _tokens(self, size: float) -> int:
-        """The provider's tokens in so many bytes of the prompt, by the branch's yardstick."""
+        """The provider's tokens in a number of bytes of the prompt, by the branch's yardstick."""
         return self._paged.table.yardstick.tokens(size)
 
-    async def _refused(self, response: aiohttp.ClientResponse) -> bool:
+    def _refused(self, head: ResponseHead) -> Flow[bool]:
         """What to do with a request that the provider does not accept; whether another one goes out."""
         if self._refusal:
             return False
-        said = await response.read()
-        found = overflow(response.status, said)
-        if found is not None and await self._shorten(found):
+        body: bytes = yield ReadBody()
+        found = overflow(head.status, body)
+        if found is not None and (yield from self._shorten(found)):
             return True
         longer = found is not None and self._outgoing.size <= len(self._paged.request.body)
-        if self._unmodified or longer or response.status not in REFUSALS:
+        if self._unmodified or longer or head.status not in REFUSALS:
             return False
-        if self._client.started and self._shown:
+        if self._started and self._shown:
             return False  # what the client has seen goes on only behind the hidden legs
-        self._unmodified = self._fell_back = True
-        self._guard.tools = None  # they go out whole
-        told = redacted(said[:500], self.call.incoming.secrets)
-        self._refusal = f"{response.status}: {told.decode('utf-8', 'replace')}"
+        self._fall_back()
+        words = redacted(body[:500], self._call.incoming.secrets)
+        self._refusal = f"{head.status}: {words.decode('utf-8', 'replace')}"
         return True
 
-    async def _accepted(self) -> None:
+    def _accepted(self) -> Flow[None]:
         """Stop paging in this branch if the provider took the client's own request but not the paged one."""
         if not self._refusal:
             return
-        call, detail = self.call, self._refusal
-        self._refusal = ""
-        log.warning("PAGING STOPS for branch %d of %s: %s", *call.spot[1::-1], detail)
-        await self._bypassed(BypassReason.REFUSED, detail)
+        detail, self._refusal = self._refusal, ""
+        log.warning("PAGING STOPS for branch %d of %s: %s", *self._call.spot[1::-1], detail)
+        yield from self._bypassed(BypassReason.REFUSED, detail)
 
-    async def _bypassed(self, reason: BypassReason, detail: str) -> None:
+    def _bypassed(self, reason: BypassReason, detail: str) -> Flow[None]:
         self._paged.table.sent_in_full(detail if reason == BypassReason.REFUSED else "")
-        event = Bypassed(reason, detail, self.call.placement.branch.number, self.call.placement.call)
-        await self._wiring.decide(self.call, self._wiring.now(), [event], {})
+        yield Append([Bypassed(reason, detail, *self._call.spot[1:])])
 
-    async def _shorten(self, found: Overflow) -> bool:
+    def _shorten(self, found: Overflow) -> Flow[bool]:
         """Evict harder after the provider said that the prompt is too long; whether it is shorter now."""
         if self._rescues >= len(LEAST):
             return False
         self._rescues += 1
-        self._wiring.pager.learn_window(self._paged.request.model, found.limit)
+        self._pager.learn_window(self._paged.request.model, found.limit)
         ours = self._tokens(self._outgoing.size)
-        told = found.tokens - found.reserved if found.tokens else ours
+        theirs = found.tokens - found.reserved if found.tokens else ours
         limit = found.limit or self._paged.terms.window
         reserved = found.reserved or min(self._paged.terms.reserve, limit // 2)
-        excess = told - round((limit - reserved) * ROOM)
-        return await self._rescue(max(round(excess * ours / max(told, 1)), round(ours * LEAST[self._rescues - 1])))
+        excess = theirs - round((limit - reserved) * ROOM)
+        least = round(ours * LEAST[self._rescues - 1])
+        return (yield from self._rescue(max(round(excess * ours / max(theirs, 1)), least)))
 
-    async def _rescue(self, excess: int) -> bool:
-        """Evict until the prompt is so many tokens shorter; whether anything could be evicted."""
-        pager, call, paged = self._wiring.pager, self.call, self._paged
-        repacked = await self._wiring.aside(call, lambda: pager.rescue(paged, excess))
+    def _rescue(self, excess: int) -> Flow[bool]:
+        """Evict until the prompt is this many tokens shorter; whether anything could be evicted."""
+        paged = self._paged
+        repacked = yield Claimed(partial(self._pager.rescue, paged, excess))
         if repacked is None:
             return False
-        await self._wiring.decide(call, self._wiring.now(), [repacked], paged.blobs)
+        yield Append([repacked], paged.blobs)
         more = self._outgoing.more
         self._outgoing = (paged.outgoing or self._outgoing).followed_by(more)
         self._unmodified = False
-        self._guard.tools = paged.tools
+        self._guard.sent_as(paged.tools)
         if self._splice is None and paged.carrier is not None:
             self._splice = self._dialect.splice(paged.table.tool, self._guard, paged.tools)
         return True

@@ -75,7 +75,7 @@ async def read(receive: Receive, limit: int, seconds: float) -> bytes:
 
 def decoded(body: bytes, encoding: str, limit: int) -> bytes:
     """The body without its content encoding; raises NotUnderstood, or BodyTooLarge when it unpacks beyond the limit."""
-    decoder = Decoder(encoding)
+    decoder = ContentDecoder(encoding)
     pieces: list[bytes] = []
     size = 0
     for piece in decoder.feed(body):
@@ -109,7 +109,7 @@ def _too_large(limit: int) -> BodyTooLarge:
     return BodyTooLarge(f"the request body is larger than {limit / 2**20:g} MiB; raise max_body_mib to allow it")
 
 
-class Decoder:
+class ContentDecoder:
     """Undoes the content encodings that a header names; raises NotUnderstood where one is unknown."""
 
     def __init__(self, encoding: str) -> None:

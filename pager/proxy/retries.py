@@ -39,7 +39,7 @@ _TEMPORARY = (
 )
 
 
-class Limits(NamedTuple):
+class RetryLimits(NamedTuple):
     """How many retries one answer may have, and how many seconds after its first failure the last may begin."""
 
     retries: int
@@ -69,7 +69,7 @@ class Setback:
 class Retries:
     """The retries of one answer; ``draw`` gives a number from 0 to 1 by chance."""
 
-    def __init__(self, limits: Limits, draw: Callable[[], float]) -> None:
+    def __init__(self, limits: RetryLimits, draw: Callable[[], float]) -> None:
         self._limits = limits
         self._draw = draw
         self._since: float | None = None

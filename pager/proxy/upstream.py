@@ -13,8 +13,6 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from pager.config.loading import Upstream as UpstreamSettings
-from pager.errors import NotUnderstood
-from pager.proxy.request_body import Decoder
 from pager.sessions.identity import CREDENTIALS
 from pager.wire.dialects import load as load_dialect
 
@@ -135,18 +133,6 @@ async def up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
         if size > limit:
             break
     return b"".join(chunks)
-
-
-async def unpacked(chunks: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
-    """The bytes of a stream without its content encoding; one that does not decompress breaks off there."""
-    try:
-        decoder = Decoder(encoding)
-        async for chunk in chunks:
-            for piece in decoder.feed(chunk):
-                yield piece
-        decoder.end()
-    except NotUnderstood as error:
-        raise aiohttp.ClientPayloadError(str(error)) from error
 
 
 class Upstream:

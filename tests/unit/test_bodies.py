@@ -15,7 +15,7 @@ from pager.errors import BodyTooLarge, BodyTooSlow, NotUnderstood
 from pager.proxy.request_body import (
     GIVEN,
     ClientLeft,
-    Decoder,
+    ContentDecoder,
     decoded,
     read,
 )
@@ -124,7 +124,7 @@ def test_a_compressed_body_that_is_cut_short_is_not_taken_for_a_whole(encoding, 
 @pytest.mark.parametrize("encoding", [name for name in PACKED if name])
 @given(st.lists(st.integers(min_value=0, max_value=2_000), max_size=6))
 def test_any_split_of_a_compressed_body_gives_the_same_bytes(encoding, cuts):
-    packed, decoder = PACKED[encoding], Decoder(encoding)
+    packed, decoder = PACKED[encoding], ContentDecoder(encoding)
     places = [0, *sorted(min(cut, len(packed)) for cut in cuts), len(packed)]
     pieces = [packed[start:end] for start, end in pairwise(places)]
     assert b"".join(plain for piece in pieces for plain in decoder.feed(piece)) == PLAIN
@@ -137,7 +137,7 @@ def test_any_split_of_a_compressed_body_gives_the_same_bytes(encoding, cuts):
 )
 def test_a_bomb_is_unpacked_in_small_pieces(encoding, compress):
     bomb = compress(bytes(20_000_000))
-    sizes = [len(piece) for piece in Decoder(encoding).feed(bomb)]
+    sizes = [len(piece) for piece in ContentDecoder(encoding).feed(bomb)]
     assert sum(sizes) == 20_000_000
     assert max(sizes) <= 2 * GIVEN
 

@@ -18,8 +18,8 @@ from pager.log.events import (
     SessionOpened,
     Tokens,
 )
+from pager.proxy.attempt import Attempt, Failure
 from pager.proxy.fail_open import FailOpen
-from pager.proxy.relay import Exchange, Failure
 from pager.proxy.serving.metrics import (
     MODELS,
     Meter,
@@ -58,11 +58,11 @@ def busy():
     """Metrics with something in each of their families."""
     metrics = Metrics()
     meter = Meter(metrics)
-    with meter.call("chat", 100, exchange := Exchange(keep=0)):
-        exchange.going_out(60)
-        exchange.take(b"x")
-        exchange.status = 200
-        exchange.judge(None)
+    with meter.call("chat", 100, attempt := Attempt(keep=0)):
+        attempt.going_out(60)
+        attempt.take(b"x")
+        attempt.status = 200
+        attempt.judge(None)
     events = [SessionOpened("t", "", ""), answered(input=9), Repacked(0, 1, 1, "policy", ""), leg(), Bypassed("asked")]
     meter.happened("m", events)
     return metrics
@@ -95,17 +95,17 @@ def test_a_scraper_that_accepts_openmetrics_gets_it():
 
 def test_a_call_is_under_way_until_it_ends():
     metrics = Metrics()
-    with Meter(metrics).call("messages", 10, exchange := Exchange(keep=0)):
+    with Meter(metrics).call("messages", 10, attempt := Attempt(keep=0)):
         assert samples(metrics)["calls_under_way", "messages"] == 1
-        exchange.status = 200
-        exchange.judge(None)
+        attempt.status = 200
+        attempt.judge(None)
     assert samples(metrics)["calls_under_way", "messages"] == 0
     assert samples(metrics)["calls_total", "messages", "answered", "2xx"] == 1
 
 
 def test_a_call_that_is_cancelled_has_ended_by_our_fault():
     metrics = Metrics()
-    with pytest.raises(KeyboardInterrupt), Meter(metrics).call("chat", 10, Exchange(keep=0)):
+    with pytest.raises(KeyboardInterrupt), Meter(metrics).call("chat", 10, Attempt(keep=0)):
         raise KeyboardInterrupt
     assert samples(metrics)["calls_total", "chat", "proxy", "none"] == 1
     assert samples(metrics)["calls_under_way", "chat"] == 0
@@ -125,26 +125,26 @@ def test_a_call_that_is_cancelled_has_ended_by_our_fault():
 )
 def test_calls_are_told_apart_by_how_they_ended(status, failure, told):
     metrics = Metrics()
-    with Meter(metrics).call("chat", 1, exchange := Exchange(keep=0)):
-        exchange.status = status
-        exchange.judge(failure)
+    with Meter(metrics).call("chat", 1, attempt := Attempt(keep=0)):
+        attempt.status = status
+        attempt.judge(failure)
     assert samples(metrics)["calls_total", "chat", *told] == 1
 
 
 def test_bytes_of_all_requests_of_a_call_are_added():
     metrics = Metrics()
-    with Meter(metrics).call("chat", 1000, exchange := Exchange(keep=0)):
-        exchange.going_out(400)
-        exchange.going_out(450)
+    with Meter(metrics).call("chat", 1000, attempt := Attempt(keep=0)):
+        attempt.going_out(400)
+        attempt.going_out(450)
     assert samples(metrics)["client_bytes_total", "chat"] == 1000
     assert samples(metrics)["upstream_bytes_total", "chat"] == 850
 
 
 def test_what_we_add_ends_when_the_first_request_goes_out():
-    metrics, exchange = Metrics(), Exchange(keep=0, started=90.0)
-    with Meter(metrics).call("chat", 1, exchange):
-        exchange.read, exchange.went_out, exchange.first_byte = 100.0, 100.0015, 102.0
-        exchange.going_out(5)
+    metrics, attempt = Metrics(), Attempt(keep=0, started=90.0)
+    with Meter(metrics).call("chat", 1, attempt):
+        attempt.read, attempt.went_out, attempt.first_byte = 100.0, 100.0015, 102.0
+        attempt.going_out(5)
     told = samples(metrics)
     assert told["added_seconds_sum", "chat"] == pytest.approx(0.0015)
     assert told["added_seconds_bucket", "chat", "0.001"] == 0
@@ -156,7 +156,7 @@ def test_what_we_add_ends_when_the_first_request_goes_out():
 
 def test_a_call_that_never_went_out_has_no_times_but_its_own():
     metrics = Metrics()
-    with Meter(metrics).call("chat", 1, Exchange(keep=0)):
+    with Meter(metrics).call("chat", 1, Attempt(keep=0)):
         pass
     told = samples(metrics)
     assert told["call_seconds_count", "chat"] == 1
@@ -267,7 +267,7 @@ class Broken(Metrics):
 def test_counting_never_fails_a_call():
     fail_open = FailOpen()
     meter = Meter(Broken(), fail_open)
-    with meter.call("chat", 1, Exchange(keep=0)):
+    with meter.call("chat", 1, Attempt(keep=0)):
         done = True
     meter.happened("m", [Bypassed("asked")])
     meter.bypassed("asked")

@@ -8,8 +8,8 @@ from pager.proxy.retries import (
     FIRST_DELAY,
     JITTER,
     LONGEST_DELAY,
-    Limits,
     Retries,
+    RetryLimits,
     Setback,
     message_of,
     refused,
@@ -20,7 +20,7 @@ BROKEN = Setback("connect", "reset")
 
 
 def retries(count=10, seconds=60.0, draw=lambda: 0.0):
-    return Retries(Limits(count, seconds), draw)
+    return Retries(RetryLimits(count, seconds), draw)
 
 
 def test_each_delay_is_twice_the_one_before_up_to_the_longest():

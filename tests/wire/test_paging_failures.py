@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from functools import partial
 
 import anthropic
 import httpx2
@@ -26,11 +27,12 @@ from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
+from pager.proxy.attempt import Attempt
 from pager.proxy.call import CallLog
-from pager.proxy.fault_loop import Legs, Wiring
+from pager.proxy.drive_legs import Effects, LegDriver
+from pager.proxy.fault_loop import FaultLoop, LoopSettings
 from pager.proxy.log_records import Incoming
-from pager.proxy.relay import Exchange
-from pager.proxy.retries import Limits
+from pager.proxy.retries import RetryLimits
 from pager.proxy.upstream import Upstream
 from pager.testing.scripted import (
     Call,
@@ -467,12 +469,19 @@ async def _beaten(scripted, dialect, calls):
     for body in calls:
         incoming = Incoming(dialect, dialect.parse(body), "local", {"x-session-id": "s"}, "", "", time.time())
         entry = await call_log.receive(incoming)
-    wiring = Wiring(upstream, call_log.decide, call_log.aside, pager, time.time, Limits(5, 60), lambda: 0.0, beat=0.01)
-    legs = Legs(wiring, entry, entry.paged, calls[-1], scope, send)
+    attempt = Attempt(keep=1 << 20)
+    settings = LoopSettings(RetryLimits(5, 60), 1 << 26, time.time, time.perf_counter, lambda: 0.0)
+    loop = FaultLoop(entry, entry.paged, calls[-1], pager, attempt, settings)
+
+    async def append(events, blobs):
+        await call_log.decide(entry, time.time(), events, blobs)
+
+    effects = Effects(append, partial(call_log.aside, entry))
+    driver = LegDriver(upstream, dialect, scope, send, attempt, effects, beat=0.01)
     await upstream.start()
     releasing = asyncio.create_task(_release(scripted))
     try:
-        await legs.run(Exchange(keep=1 << 20))
+        await driver.run(loop.flow())
     finally:
         releasing.cancel()
         await upstream.close()

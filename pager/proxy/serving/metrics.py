@@ -24,8 +24,8 @@ from pager.log.events import (
     SessionOpened,
     Tokens,
 )
+from pager.proxy.attempt import Attempt
 from pager.proxy.fail_open import FailOpen
-from pager.proxy.relay import Exchange
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -145,20 +145,20 @@ class Metrics:
         """A call has come in."""
         self.under_way[dialect] += 1
 
-    def ended(self, dialect: str, size: int, exchange: Exchange) -> None:
+    def ended(self, dialect: str, size: int, attempt: Attempt) -> None:
         """A call of so many bytes has ended, one way or another."""
         self.under_way[dialect] -= 1
-        status = f"{exchange.status // 100}xx" if exchange.status else "none"
-        phase = exchange.phase
+        status = f"{attempt.status // 100}xx" if attempt.status else "none"
+        phase = attempt.phase
         outcome = "answered" if not phase else phase if phase in PHASES else OTHER
         self._add("calls", dialect, outcome, status)
         self._add("client_bytes", dialect, by=size)
-        self._add("upstream_bytes", dialect, by=exchange.sent)
-        self.times["call_seconds"][dialect].add(perf_counter() - exchange.started)
-        if exchange.first_byte:
-            self.times["first_byte_seconds"][dialect].add(exchange.first_byte - exchange.started)
-        if exchange.went_out:
-            self.times["added_seconds"][dialect].add(exchange.went_out - exchange.read)
+        self._add("upstream_bytes", dialect, by=attempt.sent)
+        self.times["call_seconds"][dialect].add(perf_counter() - attempt.started)
+        if attempt.first_byte:
+            self.times["first_byte_seconds"][dialect].add(attempt.first_byte - attempt.started)
+        if attempt.went_out:
+            self.times["added_seconds"][dialect].add(attempt.went_out - attempt.read)
 
     def happened(self, model: str, events: Iterable[Event]) -> None:
         """These events of a call to this model are facts now."""
@@ -230,16 +230,16 @@ class Meter:
         self._fail_open = fail_open or FailOpen()
 
     @contextmanager
-    def call(self, dialect: str, size: int, exchange: Exchange) -> Iterator[None]:
+    def call(self, dialect: str, size: int, attempt: Attempt) -> Iterator[None]:
         """Count a call of so many bytes that was read just now, however it ends."""
-        exchange.read = perf_counter()
+        attempt.read = perf_counter()
         with self._fail_open():
             self._metrics.begun(dialect)
         try:
             yield
         finally:
             with self._fail_open():
-                self._metrics.ended(dialect, size, exchange)
+                self._metrics.ended(dialect, size, attempt)
 
     def happened(self, model: str, events: Iterable[Event]) -> None:
         """Count what these events tell of a call to this model."""

@@ -1,0 +1,107 @@
+"""One attempt at a call: the bytes that came back, what the model said in them, and what failed."""
+
+import logging
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import NamedTuple
+
+from pager.errors import NotUnderstood
+from pager.proxy.request_body import unpacked
+from pager.values import Answer
+from pager.wire.dialect import Dialect
+
+log = logging.getLogger("ctxpager")
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt at a call: what came back so far, and when."""
+
+    keep: int  # bytes of an answer that are kept for the log at most
+    started: float = field(default_factory=perf_counter)
+    status: int = 0
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    chunks: list[bytes] = field(default_factory=list)
+    size: int = 0  # bytes of the answer so far, kept or not
+    first_byte: float = 0.0
+    begun: bool = False  # whether the client has been sent anything
+    read: float = 0.0  # when the request was here in full
+    went_out: float = 0.0  # when its first request went upstream
+    sent: int = 0  # bytes of all requests that went upstream
+    phase: str = "proxy"  # how far it came if it failed, else empty
+
+    def going_out(self, size: int) -> None:
+        """A request of so many bytes goes upstream now."""
+        self.went_out = self.went_out or perf_counter()
+        self.sent += size
+
+    def judge(self, failure: "Failure | None") -> None:
+        """Note what became of it."""
+        self.phase = failure.phase if failure is not None else "status" if self.status >= 400 else ""
+
+    def begin_leg(self) -> None:
+        """A request goes out; what is kept is of the last one for an answer."""
+        self.status = self.size = 0
+        self.chunks.clear()
+
+    def take(self, chunk: bytes) -> None:
+        """Note a piece of the answer."""
+        self.first_byte = self.first_byte or perf_counter()
+        if self.size < self.keep:
+            self.chunks.append(chunk[: self.keep - self.size])
+        self.size += len(chunk)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the answer has more bytes than are kept."""
+        return self.size > self.keep > 0
+
+    def header(self, name: bytes) -> str:
+        """A header of the response, or empty."""
+        return next((value.decode("latin-1") for key, value in self.headers if key.lower() == name), "")
+
+
+class Failure(NamedTuple):
+    """Why an attempt brought no whole answer: how far it came, and what was said."""
+
+    phase: str
+    error: str
+
+
+STOPPED = Failure("proxy", "the proxy was stopped, or failed, before the answer was whole")
+
+
+def read_answer(dialect: Dialect, attempt: Attempt, failure: Failure | None) -> tuple[bytes, Answer, Failure | None]:
+    """What is kept of an answer, decoded where that can be done, what the model said in it, and what failed."""
+    raw, encoding = b"".join(attempt.chunks), attempt.header(b"content-encoding")
+    plain = unpacked(raw, encoding, attempt.keep) if encoding else raw
+    body = plain if isinstance(plain, bytes) else raw
+    if not attempt.cut or attempt.status >= 400:
+        return body, *_judged(dialect, attempt, body, failure)
+    why = f"cut: {len(raw)} of its {attempt.size} bytes were kept, as limits.answer_mib says"
+    log.warning("an answer was too large to be kept: %s", why)
+    return body, Answer(error=why), failure
+
+
+def _judged(dialect: Dialect, attempt: Attempt, body: bytes, failure: Failure | None) -> tuple[Answer, Failure | None]:
+    """What the model said, and what failed; a whole answer counts even if the client left or the line broke then."""
+    if attempt.status >= 400:
+        return Answer(), failure or Failure("status", body[:500].decode("utf-8", "replace"))
+    if not attempt.status:
+        return Answer(), failure or STOPPED
+    try:
+        answer = answer_of(dialect, attempt, body)
+    except NotUnderstood as error:
+        return Answer(error=str(error)), failure
+    if answer.complete or "text/event-stream" not in attempt.header(b"content-type"):
+        return answer, None
+    return answer, failure or Failure("stream", answer.error or "the stream ended before the answer did")
+
+
+def answer_of(dialect: Dialect, attempt: Attempt, body: bytes) -> Answer:
+    """What the model said in the last response; raises NotUnderstood where it came in one piece that can't be read."""
+    if "text/event-stream" not in attempt.header(b"content-type"):
+        return dialect.read(body)
+    reader = dialect.reader()
+    reader.feed(body)
+    return reader.answer()
