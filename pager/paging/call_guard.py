@@ -7,12 +7,14 @@ they may have been cut off. After the last round of questions nothing is held ba
 the model more than an answer without an end.
 """
 
+from collections.abc import Callable
+
 import orjson
 
 from pager.paging.held_calls import ROUNDS, Refusal
 from pager.paging.page_table import PageTable
 from pager.paging.stub import HANDLE
-from pager.tools.check_arguments import check, is_json, repair_text
+from pager.tools.check_arguments import STEPS_ON_THE_LOOP, check, is_json, repair_text
 from pager.tools.decide import Sent, Toolset
 from pager.wire.stitching import HeldCall
 
@@ -23,11 +25,14 @@ CORRECTIONS = 2
 class Guard:
     """Watches the calls of one answer to a request whose ``tools`` were sent in these forms, if they were.
 
-    ``rounds`` are the hidden legs so far.
+    ``rounds`` are the hidden legs so far. ``prepare`` is given a short tool as soon as a call of it begins.
     """
 
-    def __init__(self, table: PageTable, tools: Toolset | None) -> None:
+    def __init__(
+        self, table: PageTable, tools: Toolset | None, prepare: Callable[[Sent], None] = lambda _: None
+    ) -> None:
         self._table = table
+        self._prepare = prepare
         self._tools = tools
         self.rounds = 0
         self._corrections = 0
@@ -43,7 +48,12 @@ class Guard:
 
     def watches(self, name: str) -> bool:
         """Whether a call of this tool must be complete before it is known if the client may see it."""
-        return self.rounds < ROUNDS and (bool(self._table.shown) or self._short(name) is not None)
+        if self.rounds >= ROUNDS:
+            return False
+        short = self._short(name)
+        if short is not None:
+            self._prepare(short)
+        return short is not None or bool(self._table.shown)
 
     def holds(self, name: str, arguments: str) -> bool:
         """Whether a call is held back."""
@@ -72,7 +82,7 @@ class Guard:
 
     def _errors(self, name: str, arguments: str) -> list[str]:
         short = self._short(name)
-        return check(arguments, short.schema) if short is not None and is_json(arguments) else []
+        return check(arguments, short.schema, STEPS_ON_THE_LOOP) if short is not None and is_json(arguments) else []
 
     def _short(self, name: str) -> Sent | None:
         """How a tool was sent whose calls are checked; None for one that was sent whole, or as often as it may be."""

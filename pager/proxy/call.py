@@ -48,6 +48,7 @@ from pager.proxy.upstream import Upstream
 from pager.sessions import identity
 from pager.sessions.lineage import Placement, Session
 from pager.tools import check_arguments
+from pager.tools.decide import Sent
 from pager.values import Answer, Request
 from pager.wire.dialect import Dialect
 from pager.wire.parse_cache import ParseCache
@@ -59,6 +60,7 @@ Watcher = Callable[[PlacedCall, Sequence[Event]], None]
 UNPACKED_AT_ONCE = 16_384  # bytes of a compressed body; a thread costs more than so little, 16 MB of zeros at most
 READ_AT_ONCE = 1 << 20  # bytes of an answer that are read without leaving the event loop
 WORTH_COUNTING = 0.5  # the share of the window from which on a prompt is counted before it goes out
+TOOLS_READIED = 200  # short tools whose checks are known to be prepared
 _T = TypeVar("_T")
 log = logging.getLogger("ctxpager")
 
@@ -228,6 +230,7 @@ class Pipeline:
         self._loopback = is_loopback(settings.host)
         self._tasks: set[asyncio.Task[Any]] = set()
         self.estimates = Estimates()
+        self._readied: set[str] = set()  # handles of short tools
         self.calls = 0
 
     def without_paths(self, text: str) -> str:
@@ -365,10 +368,19 @@ class Pipeline:
             return None
         limits = RetryLimits(upstream.leg_retries, upstream.leg_retry_seconds)
         now = partial(self._now, call.incoming.headers)
-        settings = LoopSettings(limits, self._kept, now, perf_counter, self._chance.random)
+        settings = LoopSettings(limits, self._kept, now, perf_counter, self._chance.random, self._ready_check)
         room = (paged.terms.window - paged.terms.reserve) * WORTH_COUNTING
         near = paged.outgoing is not None and paged.table.yardstick.tokens(paged.outgoing.size) > room
         return FaultLoop(call, paged, body, pager, attempt, settings, (await counting or 0) if near else None)
+
+    def _ready_check(self, tool: Sent) -> None:
+        """Prepare the check of a short tool's calls in a thread, while the model still writes the first of them."""
+        if tool.handle in self._readied:
+            return
+        if len(self._readied) >= TOOLS_READIED:
+            self._readied.clear()
+        self._readied.add(tool.handle)
+        self._task(asyncio.to_thread(check_arguments.prepare, tool.schema))
 
     async def _decide(
         self, calls: CallLog, call: PlacedCall, events: Sequence[Event], blobs: Mapping[bytes, bytes]

@@ -37,6 +37,7 @@ from pager.proxy.log_records import PlacedCall, tokens
 from pager.proxy.redaction import redacted
 from pager.proxy.retries import Retries, RetryLimits, Setback
 from pager.proxy.stream_head import Opening
+from pager.tools.decide import Sent
 from pager.wire.stitching import Held, Splice
 
 REFUSALS = frozenset({400, 413, 422})
@@ -142,6 +143,7 @@ class LoopSettings:
     now: Callable[[], float]  # seconds since 1970
     moment: Callable[[], float]  # seconds of a clock that never goes back
     draw: Callable[[], float]  # a number from 0 to 1 by chance
+    prepare: Callable[[Sent], None] = lambda _: None  # is given a short tool once a call of it begins
 
 
 class FaultLoop:
@@ -166,7 +168,7 @@ class FaultLoop:
         self._settings = settings
         self._counted = counted
         self._outgoing = paged.outgoing or Outgoing(paged.request)
-        self._guard = Guard(paged.table, paged.tools)
+        self._guard = Guard(paged.table, paged.tools, settings.prepare)
         self._splice: Splice | None = None
         self._unmodified = not self._outgoing.changed
         self._fell_back = False

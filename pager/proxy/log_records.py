@@ -25,7 +25,7 @@ from pager.log.events import (
 from pager.log.store import Batch, Place, moved_head
 from pager.paging.pager import Paged
 from pager.proxy import redaction
-from pager.sessions.identity import Key
+from pager.sessions.identity import SESSION_HEADERS, Key
 from pager.sessions.lineage import (
     History,
     Placement,
@@ -47,14 +47,7 @@ LOGGED_HEADERS = (
     "anthropic-version",
     "anthropic-beta",
     "openai-beta",
-    "x-claude-code-session-id",
-    "x-claude-code-agent-id",
-    "session-id",
-    "thread-id",
-    "x-session-id",
-    "x-parent-session-id",
-    "agent-session-id",
-    "session_id",
+    *SESSION_HEADERS,
 )
 
 

@@ -8,6 +8,7 @@ its ``lane``.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 LOCAL = "local"
 
@@ -48,27 +49,35 @@ def _opencode(headers: Headers) -> Key | None:
     return Key("x-session-id", session, lane=session if parent else "", parent=parent) if session else None
 
 
-def _plain(name: str) -> Callable[[Headers], Key | None]:
+class Signal(NamedTuple):
+    """Headers by which a client names its session, and how its key is read from them."""
+
+    names: tuple[str, ...]
+    key: Callable[[Headers], Key | None]
+
+
+def _plain(name: str) -> Signal:
     def named(headers: Headers) -> Key | None:
         value = headers.get(name)
         return Key(name, value) if value else None
 
-    return named
+    return Signal((name,), named)
 
 
-SIGNALS: Sequence[Callable[[Headers], Key | None]] = (
-    _claude_code,
-    _codex,
-    _opencode,
+SIGNALS: Sequence[Signal] = (
+    Signal(("x-claude-code-session-id", "x-claude-code-agent-id"), _claude_code),
+    Signal(("session-id", "thread-id"), _codex),
+    Signal(("x-session-id", "x-parent-session-id"), _opencode),
     _plain("agent-session-id"),
     _plain("session_id"),
 )
+SESSION_HEADERS = tuple(name for signal in SIGNALS for name in signal.names)
 
 
 def session_key(headers: Headers, hints: Sequence[tuple[str, str]]) -> Key | None:
     """The first session signal in the headers, else in the body's hints, else None. Header names are lower-case."""
     for signal in SIGNALS:
-        key = signal(headers)
+        key = signal.key(headers)
         if key is not None:
             return key
     return next((Key(source, value) for source, value in hints if value), None)

@@ -25,6 +25,9 @@ LONGEST_ERROR = 200
 STEPS = 100_000
 """What a check may cost: a keyword met is one step, and so is what takes about as long (4 µs)."""
 
+STEPS_ON_THE_LOOP = 2_000
+"""What a check may cost where other calls wait for it: some 8 ms."""
+
 DEEPEST = 150
 """Keywords in keywords. Python's own limit must not be met: the package's native parts panic there."""
 
@@ -43,10 +46,11 @@ _MAX_MEMORY = 1 << 20
 _MAX_PROGRAM = 5_000  # instructions
 
 
-def check(arguments_json: str, parameters: Any) -> list[str]:  # noqa: ANN401 - any JSON
+def check(arguments_json: str, parameters: Any, steps: int = STEPS) -> list[str]:  # noqa: ANN401 - any JSON
     """What is wrong with a call's arguments, shortly and in a stable order; nothing if they can't be checked.
 
-    Blank arguments are those of a call without any, as some models write them.
+    Blank arguments are those of a call without any, as some models write them. ``steps`` is what the check may cost,
+    once the schema is prepared.
     """
     try:
         arguments = _decoded(arguments_json) if arguments_json.strip() else {}
@@ -58,12 +62,17 @@ def check(arguments_json: str, parameters: Any) -> list[str]:  # noqa: ANN401 - 
         schema = orjson.dumps(parameters)
     except TypeError:
         return []
-    return _errors(arguments, schema) if len(schema) <= LARGEST_SCHEMA else []
+    return _errors(arguments, schema, steps) if len(schema) <= LARGEST_SCHEMA else []
+
+
+def prepare(parameters: Any) -> None:  # noqa: ANN401 - any JSON
+    """Do what the first check against a schema takes, before anybody waits for it."""
+    check("{}", parameters)
 
 
 def warm_up() -> None:
     """Load what checks need, while nobody waits for it."""
-    check("{}", {"type": "object"})
+    prepare({"type": "object"})
 
 
 def is_json(arguments: str) -> bool:
@@ -102,8 +111,8 @@ class _Spent(Exception):
 class _Budget:
     """What one check may still cost."""
 
-    def __init__(self) -> None:
-        self.left = STEPS
+    def __init__(self, steps: int = STEPS) -> None:
+        self.left = steps
         self.depth = 0
 
     def spend(self, steps: int) -> None:
@@ -115,10 +124,10 @@ class _Budget:
 _budget: ContextVar[_Budget] = ContextVar("budget")
 
 
-def _errors(arguments: Any, schema: bytes) -> list[str]:  # noqa: ANN401 - any JSON
+def _errors(arguments: Any, schema: bytes, steps: int) -> list[str]:  # noqa: ANN401 - any JSON
     from referencing.exceptions import Unresolvable  # takes a while to import, and most calls are not checked
 
-    before = _budget.set(_Budget())
+    before = _budget.set(_Budget(steps))
     try:
         validator = _validator(schema)
         found = list(islice(validator.iter_errors(arguments), _READ_ERRORS)) if validator else []

@@ -7,7 +7,7 @@ import pytest
 
 from pager.log.events import Bypassed, LegFailed, LegFinished
 from pager.log.stores import open_store
-from pager.paging.plan_call import Pager
+from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.paging.stub import HANDLE

@@ -4,6 +4,7 @@ import json
 
 import msgspec
 import orjson
+from work import steps
 
 from pager.log.events import ToolsDecided
 from pager.paging.call_guard import CORRECTIONS, Guard
@@ -122,16 +123,17 @@ def test_tools_that_went_out_whole_are_not_watched():
 
 def test_after_two_corrections_calls_pass_as_they_are():
     watching = guard()
-    watching.corrections = CORRECTIONS - 1
-    assert holds(watching, call())
-    watching.corrections = CORRECTIONS
+    for _ in range(CORRECTIONS):
+        assert holds(watching, call())
+        watching.answered(corrected=True)
     assert not holds(watching, call())
     assert not watching.watches("find_things")
 
 
 def test_a_call_is_not_held_where_no_leg_could_follow():
     watching = guard()
-    watching.rounds = ROUNDS
+    for _ in range(ROUNDS):
+        watching.answered(corrected=False)
     assert not holds(watching, call())
     assert not watching.watches("find_things")
 
@@ -139,9 +141,10 @@ def test_a_call_is_not_held_where_no_leg_could_follow():
 def test_after_the_last_round_a_call_with_a_stub_goes_to_the_client():
     watching = guard(evicted=True)
     named = call("bash", command=f"cat {PAGE}")
-    watching.rounds = ROUNDS - 1
+    for _ in range(ROUNDS - 1):
+        watching.answered(corrected=False)
     assert holds(watching, named)
-    watching.rounds = ROUNDS
+    watching.answered(corrected=False)
     assert not holds(watching, named)
     assert not watching.watches("bash")
 
@@ -159,3 +162,20 @@ def test_what_was_short_before_the_tools_changed_is_still_known():
     made.apply(DECIDED, Toolset("another list", ()))
     assert made.knows(handle)
     assert not Guard(made, made.tools).watches("t3")
+
+
+def test_a_check_that_would_hold_up_other_calls_is_given_up():
+    watching = guard()
+    holds(watching, call(query="warm"))
+    listed = call(query="x", **{f"unknown_{number}": number for number in range(100_000)})
+    taken, held = steps(holds, watching, listed)
+    assert not held
+    assert taken < 10_000
+
+
+def test_the_check_of_a_short_tool_is_prepared_as_soon_as_a_call_of_it_begins():
+    made, prepared = table(), []
+    watching = Guard(made, made.tools, lambda tool: prepared.append(tool.name))
+    assert watching.watches("t3")
+    assert not watching.watches("bash")
+    assert prepared == ["t3"]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from pager.sessions.identity import Key, session_key, tenant_of
+from pager.proxy.log_records import LOGGED_HEADERS
+from pager.sessions.identity import SIGNALS, Key, session_key, tenant_of
 
 OPEN = {"keys": {}, "account_headers": ("chatgpt-account-id",), "loopback": True}
 
@@ -76,3 +77,22 @@ def test_a_proxy_with_keys_knows_only_their_tenants():
     assert tenant_of({"x-api-key": "pk-a", "chatgpt-account-id": "other"}, **keyed) == "team-a"
     assert tenant_of({"authorization": "Bearer stolen"}, **keyed) is None
     assert tenant_of({}, **keyed) is None
+
+
+class Noted(dict):
+    """Headers that note which of them are read."""
+
+    def __init__(self):
+        super().__init__()
+        self.read = set()
+
+    def get(self, name, default=None):
+        self.read.add(name)
+        return {"thread-id": "t", "x-session-id": "s", "x-claude-code-session-id": "c"}.get(name, default)
+
+
+def test_every_header_that_names_a_session_is_logged():
+    for signal in SIGNALS:
+        headers = Noted()
+        signal.key(headers)
+        assert headers.read <= set(signal.names) <= set(LOGGED_HEADERS)

@@ -156,7 +156,7 @@ def run(
     out = logging.StreamHandler()
     out.setFormatter(Formatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[out])
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    logging.getLogger("asyncio").addFilter(is_a_fault)
     spoken = _Spoken()
     logging.getLogger("uvicorn.error").addFilter(spoken)
     console = Console(words.price) if words is not None and _shows_calls(settings) else None
@@ -196,6 +196,11 @@ def run(
 def _shows_calls(settings: Settings) -> bool:
     """Whether each call is shown: if so set, and else on a terminal."""
     return settings.show_calls == "always" or (settings.show_calls == "terminal" and sys.stdout.isatty())
+
+
+def is_a_fault(record: logging.LogRecord) -> bool:
+    """Whether asyncio reports a fault of ours: an error, and none of a connection that somebody else broke."""
+    return record.levelno >= logging.ERROR and not (record.exc_info and isinstance(record.exc_info[1], OSError))
 
 
 class _Spoken(logging.Filter):
