@@ -16,7 +16,7 @@ from benchmarks.optimum.oracles import (
 from benchmarks.policies.play import GRACES, OURS, Graces, Point, PolicyFigures
 from benchmarks.policies.plots import Axis, PlotLine, plot, thinned, ticks
 from instrumentation.replay.knowing import KNOWING
-from instrumentation.reports.replay import YARDSTICKS, as_json, table, told
+from instrumentation.reports.replay import YARDSTICKS, as_json, comparison_table, played
 from pager.paging.policy_choice import UNCHANGED
 
 ROOT = Path(__file__).parents[2]
@@ -37,8 +37,9 @@ def section(figures: PolicyFigures) -> str:
     """A set's table, with what was played above it and what our policy does without a cache below."""
     left_out = figures.comparison.left_out
     shorter = f" {left_out} shorter sessions are left out." if left_out else ""
+    table = comparison_table(figures.rows, {**YARDSTICKS, OPTIMUM: "of the optimum"})
     return (
-        f"{told(figures.comparison)}{shorter}\n\n{table(figures.rows, {**YARDSTICKS, OPTIMUM: 'of the optimum'})}\n"
+        f"{played(figures.comparison)}{shorter}\n\n{table}\n"
         f"Where nothing is cached (`--prices none`), `{OURS}` changes the tokens by {100 * figures.uncached:+.1f} %.\n"
     )
 

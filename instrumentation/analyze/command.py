@@ -1,4 +1,4 @@
-"""Does what ``ctxpager analyze`` is asked for: finds the logs, analyses them, and writes it down."""
+"""Does what ``ctxpager analyze`` is asked for: finds the logs and analyses them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +15,6 @@ from instrumentation.analyze.cache import ResultCache
 from instrumentation.analyze.file_summaries import AnalysisMethod, ProgressReport
 from instrumentation.replay import policy_options as chosen
 from instrumentation.replay.compare import Contender, ReplayConditions
-from instrumentation.reports import analyze as analyze_words
 from pager.config.loading import Settings
 from pager.errors import ConfigError
 from pager.log.stores import Location
@@ -24,10 +23,7 @@ from pager.terminal import harmless
 
 
 class AnalyzeOptions(NamedTuple):
-    """What the user asks for; ``since`` is a unix time, ``plain`` for values instead of tables.
-
-    ``width`` is that of the terminal, 0 where the text goes to none.
-    """
+    """What the user asks for; ``since`` is a unix time."""
 
     paths: Sequence[Path] = ()
     policies: str = "cost_aware"
@@ -35,12 +31,15 @@ class AnalyzeOptions(NamedTuple):
     since: float = 0.0
     shortest: int = analysis.SHORTEST
     caches: bool = True
-    plain: bool = False
-    width: int = 0
 
 
-def run(wanted: AnalyzeOptions, settings: Settings, env: Mapping[str, str], err: TextIO) -> tuple[bool, str]:
-    """Whether there is any session, and the report; ``err`` gets the places searched, and a progress bar."""
+def run(
+    wanted: AnalyzeOptions, settings: Settings, env: Mapping[str, str], err: TextIO
+) -> tuple[analysis.Analysis, list[str]]:
+    """What was found, and how to start each agent with the proxy.
+
+    ``err`` gets the places searched, and a progress bar.
+    """
     how = _how(wanted, settings)
     paths = _paths(wanted, settings, env, err)
     with ExitStack() as stack:
@@ -50,10 +49,7 @@ def run(wanted: AnalyzeOptions, settings: Settings, env: Mapping[str, str], err:
             stack.callback(cache.close)
         counted = analysis.SessionFilter(wanted.shortest, wanted.since)
         found = analysis.analyze(paths, how, counted, jobs=wanted.jobs, cache=cache, told=told)
-    if wanted.plain:
-        return bool(found.sessions), analyze_words.as_json(found)
-    start = setups(found.sessions, _base(settings))
-    return bool(found.sessions), analyze_words.as_text(found, start, wanted.width or analyze_words.WIDTH)
+    return found, setups(found.sessions, _base(settings))
 
 
 def _how(wanted: AnalyzeOptions, settings: Settings) -> AnalysisMethod:

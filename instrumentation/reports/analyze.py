@@ -1,16 +1,26 @@
 """Writes an analysis down: as tables for people, as plain values for programs."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 from instrumentation.accounting.story import WASTE, StoryParts
 from instrumentation.analyze.analysis import Analysis, FoundSession, wasted
 from instrumentation.analyze.session_summary import PaidCalls, Spending
 from instrumentation.replay.compare import PolicyRow
-from instrumentation.reports.columns import clipped, columns, harmless
+from instrumentation.reports.labels import PARTS
+from instrumentation.reports.table import (
+    clipped,
+    counted,
+    dollars,
+    folded,
+    percent,
+    share_of,
+    short,
+    signed,
+    size,
+    table,
+)
 
 WIDTH = 140
 """The columns of text that goes to no terminal."""
@@ -18,16 +28,8 @@ WIDTH = 140
 MOST = 10
 """Sessions and tools that are told of."""
 
-NAME, SHORTEST = 56, 16
-"""The longest name that is told in full, and how short it may be cut so that a line fits."""
-
-CAUSES = {
-    "unused_schemas": "tools that are never called",
-    "stale": "stale results",
-    "duplicates": "duplicate results",
-    "superseded": "outdated file versions",
-    "resent": "system prompt (resent every call)",
-}
+NAME = 56
+"""The longest name of a session or tool that is shown in full."""
 
 OWN = "own_log"
 """The format that tells all tools that were offered."""
@@ -38,28 +40,43 @@ UNIT = "* token-equivalents: units of one uncached input token of the call's mod
 # ---------------------------------------------------------------- for people
 
 
-def as_text(analysis: Analysis, start: Sequence[str], width: int = WIDTH) -> str:
+class _Sheet(NamedTuple):
+    """What the text is written on."""
+
+    width: int
+    color: bool
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+        return table(head, rows, width=self.width, color=self.color)
+
+    def notes(self, lines: Iterable[str]) -> Iterator[str]:
+        return folded(lines, self.width, indent=1)
+
+
+def as_text(analysis: Analysis, *, width: int = 0, color: bool = False, start: Sequence[str] = ()) -> str:
     """The analysis as tables, and how to start."""
-    parts: list[Iterator[str]] = [_folded(_facts(analysis), width, indent=9)]
+    width = width or WIDTH
+    sheet = _Sheet(width, color)
+    parts: list[Iterator[str]] = [folded(_facts(analysis), width, indent=9)]
     if analysis.sessions:
-        parts += [_waste(analysis, width), _sessions(analysis, width), _tools(analysis, width)]
-        parts += [_policies(analysis, width)]
+        parts += [_waste(analysis, sheet), _sessions(analysis, sheet), _tools(analysis, sheet)]
+        parts += [_policies(analysis, sheet)]
     parts += [_start(start)]
     return "\n".join("\n".join([*part, ""]) for part in map(list, parts) if part)
 
 
 def _facts(analysis: Analysis) -> Iterator[str]:
     read, totals = analysis.read, analysis.totals
-    yield f"read     {_counted(read.files, 'file')}, {_bytes(read.size)}, {_counted(read.lines, 'line')}"
+    yield f"read     {counted(read.files, 'file')}, {size(read.size)}, {counted(read.lines, 'line')}"
     for one in analysis.formats:
-        yield f"         {one.name}: {_counted(one.sessions, 'session')}, {_counted(one.calls, 'call')}"
+        yield f"         {one.name}: {counted(one.sessions, 'session')}, {counted(one.calls, 'call')}"
     yield from (f"         {line}" for line in _left(analysis))
     if not analysis.sessions:
         yield "         no session of an agent was found there"
         return
-    yield f"         {_counted(len(analysis.sessions), 'session')}, {_counted(totals.calls, 'call')}{_span(analysis)}"
+    yield f"         {counted(len(analysis.sessions), 'session')}, {counted(totals.calls, 'call')}{_span(analysis)}"
     new = round(totals.client.total / totals.amplification) if totals.amplification else 0
-    yield f"sent     {_short(totals.client.total)} tokens of prompts, of which {_short(new)} were new"
+    yield f"sent     {short(totals.client.total)} tokens of prompts, of which {short(new)} were new"
     yield f"         each byte was sent {totals.amplification:,.1f} times on average"
     yield from _cost(analysis.paid)
 
@@ -75,12 +92,12 @@ def _left(analysis: Analysis) -> Iterator[str]:
         (read.older, "file", "not written since then left out"),
         (read.left_out, "session", "too short or too old left out"),
     )
-    yield from (f"{_counted(count, what)} {then}" for count, what, then in told if count)
-    yield from (f"  {_clean(example, 120)}" for example in read.examples)
+    yield from (f"{counted(count, what)} {then}" for count, what, then in told if count)
+    yield from (f"  {clipped(example, 120)}" for example in read.examples)
     lines = read.lines_left_out
     if lines:
-        yield f"{_counted(sum(lines.values()), 'line')} not sent to a model left out:"
-        yield from (f"  {count:,} of {_clean(reason, 100)}" for reason, count in lines.items())
+        yield f"{counted(sum(lines.values()), 'line')} not sent to a model left out:"
+        yield from (f"  {count:,} of {clipped(reason, 100)}" for reason, count in lines.items())
 
 
 def _span(analysis: Analysis) -> str:
@@ -90,8 +107,8 @@ def _span(analysis: Analysis) -> str:
 
 def _cost(paid: PaidCalls) -> Iterator[str]:
     if paid.reported:
-        counts = f"{_short(paid.input)} tokens in, {_short(paid.output)} out"
-        yield f"paid     {_money(paid.told, paid)} for {_counted(paid.reported, 'call')} as reported: {counts}"
+        counts = f"{short(paid.input)} tokens in, {short(paid.output)} out"
+        yield f"paid     {_money(paid.told, paid)} for {counted(paid.reported, 'call')} as reported: {counts}"
     if paid.partly:
         yield f"         the output of {paid.partly:,} of them is estimated: its count in the log is incomplete"
     if paid.reported < paid.calls:
@@ -101,17 +118,17 @@ def _cost(paid: PaidCalls) -> Iterator[str]:
         yield f"         the price of {paid.unpriced:,} calls is not known: they are in no sum of dollars"
     yield f"         ({UNIT})"
     if paid.hit_rate is not None:
-        yield f"cached   {_percent(paid.hit_rate)} of the prompts' tokens, as reported"
+        yield f"cached   {percent(paid.hit_rate)} of the prompts' tokens, as reported"
 
 
-def _waste(analysis: Analysis, width: int) -> Iterator[str]:
+def _waste(analysis: Analysis, sheet: _Sheet) -> Iterator[str]:
     client, waste = analysis.totals.client, analysis.waste
     ordered = sorted(WASTE, key=lambda cause: -getattr(client, cause))
-    rows = [(CAUSES[cause], *_cost_of(getattr(client, cause), waste[cause], analysis)) for cause in ordered]
+    rows = [(PARTS[cause], *_cost_of(getattr(client, cause), waste[cause], analysis)) for cause in ordered]
     whole = ("all of it", *_cost_of(wasted(analysis.totals), all_waste(analysis), analysis))
     head = ("what need not have been sent", "tokens", "of all", "$", "of cost", "units*")
-    yield from _table(head, [*rows, whole], width)
-    yield from _folded(_notes_on_waste(analysis), width)
+    yield from sheet.table(head, [*rows, whole])
+    yield from sheet.notes(_notes_on_waste(analysis))
 
 
 def _notes_on_waste(analysis: Analysis) -> Iterator[str]:
@@ -126,10 +143,10 @@ def _notes_on_waste(analysis: Analysis) -> Iterator[str]:
 
 def _cost_of(tokens: int, spent: Spending, analysis: Analysis) -> Iterator[str]:
     yield f"{tokens:,}"
-    yield _share(tokens, analysis.totals.client.total)
+    yield share_of(tokens, analysis.totals.client.total)
     yield _dollars(spent.dollars, analysis.paid)
-    yield _share(spent.units, analysis.paid.cost.units)
-    yield _short(round(spent.units))
+    yield share_of(spent.units, analysis.paid.cost.units)
+    yield short(spent.units)
 
 
 def all_waste(analysis: Analysis) -> Spending:
@@ -140,54 +157,59 @@ def all_waste(analysis: Analysis) -> Spending:
     return found
 
 
-def _sessions(analysis: Analysis, width: int) -> Iterator[str]:
-    policies = [_clean(row.policy, SHORTEST) for row in analysis.comparison.rows()][-1:]
+def _sessions(analysis: Analysis, sheet: _Sheet) -> Iterator[str]:
+    policies = [clipped(row.policy, 16) for row in analysis.comparison.rows()][-1:]
     head = ("worst sessions", "calls", "wasted", "share", "sent", "$", "units*", *policies)
-    yield from _table(head, [(one.session.name, *_session(one)) for one in analysis.worst[:MOST]], width)
+    yield from sheet.table(head, [(clipped(one.session.name, NAME), *_session(one)) for one in analysis.worst[:MOST]])
     changes = "".join(f"; {name}: by how much it would have changed the cost" for name in policies)
-    yield from _folded([f"(sent: how often each byte was{changes})"], width)
+    yield from sheet.notes([f"(sent: how often each byte was{changes})"])
 
 
 def _session(one: FoundSession) -> Iterator[str]:
     session, totals = one.session, one.session.totals
     waste = wasted(totals)
-    yield from (f"{totals.calls:,}", _short(waste), _share(waste, totals.client.total), f"{totals.amplification:,.1f}x")
+    yield from (
+        f"{totals.calls:,}",
+        short(waste),
+        share_of(waste, totals.client.total),
+        f"{totals.amplification:,.1f}x",
+    )
     yield _dollars(session.paid.cost.dollars, session.paid)
-    yield _short(round(session.paid.cost.units))
+    yield short(session.paid.cost.units)
     for last in session.replayed[-1:]:
         cost, before = last.outcome.charged.cost, session.before.cost
-        yield _signed(cost / before - 1) if before else ""
+        yield signed(cost / before - 1) if before else ""
 
 
-def _tools(analysis: Analysis, width: int) -> Iterator[str]:
+def _tools(analysis: Analysis, sheet: _Sheet) -> Iterator[str]:
     waste = wasted(analysis.totals)
     rows = [
-        (tool.name or "(unknown)", f"{tool.pages:,}", f"{tool.schema:,}", _share(tool.total, waste))
+        (clipped(tool.name or "(unknown)", NAME), f"{tool.pages:,}", f"{tool.schema:,}", share_of(tool.total, waste))
         for tool in analysis.tools[:MOST]
     ]
     if rows:
-        yield from _table(("worst tools", "results, arguments", "unused schema", "of all waste"), rows, width)
+        yield from sheet.table(("worst tools", "results, arguments", "unused schema", "of all waste"), rows)
 
 
-def _policies(analysis: Analysis, width: int) -> Iterator[str]:
+def _policies(analysis: Analysis, sheet: _Sheet) -> Iterator[str]:
     found = list(zip(analysis.comparison.rows(), analysis.dollars_saved, strict=True))
     if not found:
         return
-    told = [_dollars(dollars, analysis.paid) for _, dollars in found]
-    rows = [(row.policy, *_policy(row, dollars)) for (row, _), dollars in zip(found, told, strict=True)]
+    amounts = [_dollars(saved, analysis.paid) for _, saved in found]
+    rows = [(clipped(row.policy, NAME), *_policy(row, saved)) for (row, _), saved in zip(found, amounts, strict=True)]
     head = ("policy", "cost", "$ saved", "tokens", "cached", "page-ins", "cost more", "most")
-    yield from _table(head, rows, width)
+    yield from sheet.table(head, rows)
     notes = (
         "(estimated by replay of these sessions, net of cache writes, page-ins, extra calls and stubs",
         "$ saved: each session's change as a share of what was really paid for it",
         "cost more: sessions that would cost over 1 % more; most: by how much one of them would at most)",
     )
-    yield from _folded(["; ".join(notes)], width)
+    yield from sheet.notes(["; ".join(notes)])
 
 
-def _policy(row: PolicyRow, dollars: str) -> tuple[str, ...]:
-    shares = (_signed(row.token_change), _percent(row.hit_rate), f"{row.page_ins:,}")
-    return (_signed(row.cost_change), dollars, *shares, f"{row.worse:,}", _signed(row.worst))
+def _policy(row: PolicyRow, saved: str) -> tuple[str, ...]:
+    shares = (signed(row.token_change), percent(row.hit_rate), f"{row.page_ins:,}")
+    return (signed(row.cost_change), saved, *shares, f"{row.worse:,}", signed(row.worst))
 
 
 def _start(start: Sequence[str]) -> Iterator[str]:
@@ -202,10 +224,10 @@ def _start(start: Sequence[str]) -> Iterator[str]:
 # ---------------------------------------------------------------- for programs
 
 
-def as_json(analysis: Analysis) -> str:
+def as_json(analysis: Analysis) -> dict[str, Any]:
     """The analysis as plain values; costs are in units of one uncached input token, and in dollars as far as known."""
     totals, first_last = analysis.totals, analysis.span
-    plain: dict[str, Any] = {
+    return {
         "read": analysis.read._asdict(),
         "formats": [one._asdict() for one in analysis.formats],
         "sessions": len(analysis.sessions),
@@ -221,7 +243,6 @@ def as_json(analysis: Analysis) -> str:
         "policies": list(_rows(analysis)),
         "each": [_each(one) for one in analysis.sessions],
     }
-    return json.dumps(plain) + "\n"
 
 
 def _paid(paid: PaidCalls) -> dict[str, Any]:
@@ -240,8 +261,8 @@ def _cause(analysis: Analysis, cause: str) -> dict[str, Any]:
 
 
 def _rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    for row, dollars in zip(analysis.comparison.rows(), analysis.dollars_saved, strict=True):
-        yield {**row._asdict(), "charged": row.charged._asdict(), "dollars_saved": round(dollars, 6)}
+    for row, amount in zip(analysis.comparison.rows(), analysis.dollars_saved, strict=True):
+        yield {**row._asdict(), "charged": row.charged._asdict(), "dollars_saved": round(amount, 6)}
 
 
 def _each(one: FoundSession) -> dict[str, Any]:
@@ -264,69 +285,15 @@ def _each(one: FoundSession) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- small things
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Rows below a head; the names in the first column are cut so that lines fit, if that is possible."""
-    others = sum(2 + max(map(len, column)) for column in list(zip(head, *rows, strict=True))[1:])
-    room = max(SHORTEST, min(NAME, width - others))
-    first, *rest = columns([(_clean(row[0], room), *row[1:]) for row in (head, *rows)])
-    yield first
-    yield "─" * max(map(len, (first, *rest)))
-    yield from rest
-
-
-def _folded(lines: Iterable[str], width: int, indent: int = 1) -> Iterator[str]:
-    """Lines of words, each as many lines as it takes to fit; those after its first are indented."""
-    for line in lines:
-        yield from wrap(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _clean(text: str, width: int) -> str:
-    """A text of somebody else's on one line, without anything that a terminal would obey."""
-    return clipped(harmless(text), width)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _bytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size / 1e3:,.1f} kB"
-
-
-def _short(count: int) -> str:
-    """A count in a few characters."""
-    for least, size, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
-        if abs(count) >= least:
-            return f"{count / size:,.1f}{unit}"
-    return f"{count:,}"
-
-
 def _money(spent: Spending, paid: PaidCalls) -> str:
-    dollars = _dollars(spent.dollars, paid)
-    units = f"{_short(round(spent.units))} units*"
-    return f"$ {dollars} ({units})" if dollars else units
+    amount = _dollars(spent.dollars, paid)
+    units = f"{short(spent.units)} units*"
+    return f"$ {amount} ({units})" if amount else units
 
 
-def _dollars(dollars: float, paid: PaidCalls) -> str:
+def _dollars(amount: float, paid: PaidCalls) -> str:
     """An amount, if the price of any call is known."""
-    if paid.unpriced == paid.calls:
-        return ""
-    return f"{dollars + 0.0:,.2f}" if abs(dollars) >= 1 else f"{dollars + 0.0:,.4f}"
-
-
-def _share(part: float, whole: float) -> str:
-    return _percent(part / whole) if whole else ""
-
-
-def _percent(share: float) -> str:
-    return f"{round(100 * share, 1) + 0.0:.1f} %"  # never -0.0
-
-
-def _signed(change: float) -> str:
-    return f"{round(100 * change, 1) + 0.0:+.1f} %"
+    return "" if paid.unpriced == paid.calls else dollars(amount)
 
 
 def _day(at: float) -> str:

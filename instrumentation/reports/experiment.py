@@ -13,14 +13,14 @@ from instrumentation.accounting.experiment import (
     ArmComparison,
     ExperimentReport,
 )
-from instrumentation.reports.columns import columns
+from instrumentation.reports.table import table
 
 HEAD = ("arm", "sessions", "calls", "cost", "dollars", "a call", "a session", "page-ins a call", "failures a call")
 
 
-def as_text(report: ExperimentReport) -> str:
+def as_text(report: ExperimentReport, *, width: int = 0, color: bool = False) -> str:
     """The arms in a table, then what is known of how they differ."""
-    lines = list(columns([HEAD, *(_cells(arm) for arm in report.arms)]))
+    lines = list(table(HEAD, [_cells(arm) for arm in report.arms], width=width, color=color))
     lines += ["", *map(compared, report.comparisons), *_notes(report)]
     return "\n".join(lines) + "\n"
 
@@ -71,6 +71,11 @@ def _notes(report: ExperimentReport) -> Iterator[str]:
             yield f"Left out: {count:,} {words}."
 
 
+def as_rows(report: ExperimentReport) -> list[dict[str, Any]]:
+    """One row for each arm."""
+    return [msgspec.to_builtins(arm) for arm in report.arms]
+
+
 def as_json(report: ExperimentReport) -> dict[str, Any]:
     """The report as plain values."""
     told = [
@@ -86,4 +91,4 @@ def as_json(report: ExperimentReport) -> dict[str, Any]:
         }
         for one in report.comparisons
     ]
-    return {"arms": msgspec.to_builtins(report.arms), "comparisons": told, "outside": report.outside}
+    return {"arms": as_rows(report), "comparisons": told, "outside": report.outside}

@@ -9,7 +9,7 @@ import msgspec
 from instrumentation.accounting.explain import Explanation
 from instrumentation.accounting.page_verdicts import PageVerdict
 from instrumentation.accounting.tool_use import Tooling
-from instrumentation.reports.columns import clipped, columns
+from instrumentation.reports.table import clipped, columns, table
 from pager.log.events import Repacked
 
 HEAD = ("page", "of", "tokens", "age", "idle", "uses", "faults", "state")
@@ -28,27 +28,23 @@ FEW = 12
 """Tools up to which each has its line though nobody asked for it, where some are short."""
 
 
-def as_text(told: Explanation, *, tools: bool = False) -> str:
+def as_text(told: Explanation, *, width: int = 0, color: bool = False, tools: bool = False) -> str:
     """The call, what was logged of it, what was weighed, and a line for each page; for each tool, too, if asked."""
     weighed = any(row.worth is not None for row in told.rows)
     head = [*HEAD, *(WEIGHED if weighed else ()), "verdict"]
-    cells = [head, *(_cells(row, weighed=weighed) for row in told.rows)]
-    left = {*LEFT, len(head) - 1}
+    cells = [_cells(row, weighed=weighed) for row in told.rows]
     legend = LEGEND if weighed else LEGEND[:1]
-    lines = [*columns(list(_facts(told)), left={0, 1}), "", *columns(cells, left=left), "", _sum(told), *legend]
+    lines = [*columns(list(_facts(told)), left={0, 1}, width=width), ""]
+    lines += [*table(head, cells, {*LEFT, len(head) - 1}, width, color=color), "", _sum(told), *legend]
     if told.tools is not None and (tools or _is_listed(told.tools)):
-        lines += ["", *_each_tool(told.tools)]
+        each = [(one.name, one.form, f"{one.offered:,}", f"{one.sent:,}", one.reason) for one in told.tools.each]
+        lines += ["", *table(TOOLS, each, {0, 1, 4}, width, color=color)]
     return "\n".join(lines) + "\n"
 
 
 def _is_listed(tools: Tooling) -> bool:
     """Whether each tool has its line, asked for or not: there are few, and some are short."""
     return len(tools.each) <= FEW and tools.tools.whole < tools.tools.total
-
-
-def _each_tool(tools: Tooling) -> Iterator[str]:
-    each = [(one.name, one.form, f"{one.offered:,}", f"{one.sent:,}", one.reason) for one in tools.each]
-    return columns([TOOLS, *each], left={0, 1, 4})
 
 
 def _facts(told: Explanation) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,7 @@ class Report(NamedTuple):
     ledger: Ledger
     overview: bool = False
     unread: Sequence[str] = ()
+    with_content: bool = False
 
 
 def gather(store: Store, wanted: Wanted, models: Models, load_dialect: Callable[[str], Dialect]) -> Report:
@@ -55,7 +56,7 @@ def gather(store: Store, wanted: Wanted, models: Models, load_dialect: Callable[
         damaged = f"; {len(unread)} sessions can't be read, run `ctxpager check`" if unread else ""
         raise ConfigError(f"there is no answered call to report on{damaged}")
     by = wanted.by or ("call" if wanted.session else "session")
-    return Report(found, ledger(found, by), bool(wanted.session) and not wanted.by, unread)
+    return Report(found, ledger(found, by), bool(wanted.session) and not wanted.by, unread, wanted.with_content)
 
 
 def _names(store: Store, wanted: Wanted) -> list[str]:

@@ -1,15 +1,10 @@
 """Writes a report down: as tables for people, as plain values for programs, as one page for browsers."""
 
-import csv
-import io
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
-from rich.table import Table
 
 from instrumentation.accounting.ledger.sums import LedgerRow, LedgerSums, peaks
 from instrumentation.accounting.story import (
@@ -18,32 +13,21 @@ from instrumentation.accounting.story import (
     Story,
     StoryParts,
 )
-from instrumentation.reports.columns import harmless
 from instrumentation.reports.gather import Report
+from instrumentation.reports.labels import PARTS
+from instrumentation.reports.table import counted, dollars, folded, one_line, percent, share_of, short, table
 from pager.errors import ConfigError
 
 WIDTH = 80
 """The columns of text that goes to no terminal, and the fewest that tables are made for: no number is ever cut."""
 
+Draw = Callable[..., Iterator[str]]
+"""Draws a table of the width that is wanted."""
+
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARK = 46
 EVENTS = 20
 """Calls that an overview lists: the latest in which something happened."""
-
-NAMES = {
-    "system": "system prompt (first call)",
-    "resent": "system prompt (resent every call)",
-    "schemas": "tools that are called",
-    "unused_schemas": "tools that are never called",
-    "user": "user messages",
-    "assistant": "assistant messages",
-    "results": "results in use",
-    "stale": "stale results",
-    "duplicates": "duplicate results",
-    "superseded": "outdated file versions",
-    "stubs": "put in by paging",
-    "other": "other",
-}
 
 COSTS = {
     "stubs": "stubs",
@@ -59,16 +43,6 @@ CAUSES = {
     "client": ", as the client rewrote its history",
 }
 """Why a prompt changed before its end, where that is not because it pays."""
-
-
-def written(report: Report, form: str, *, with_content: bool = False, width: int = WIDTH, color: bool = False) -> str:
-    """The report as ``text``, ``json``, ``csv`` or ``html``."""
-    if form == "text":
-        return as_text(report, width, color=color)
-    if form == "html":
-        return _as_html(report, with_content=with_content)
-    forms: Mapping[str, Callable[[Report], str]] = {"json": as_json, "csv": as_csv}
-    return forms[form](report)
 
 
 # ---------------------------------------------------------------- for programs
@@ -108,94 +82,67 @@ _INFLICTED = ("stubs", "page_ins", "corrections", "rewritten")
 _RATIOS = ("hit_rate", "hit_rate_before", "amplification", "faults_per_page", "faults_per_call")
 
 
-def as_json(report: Report) -> str:
+def as_json(report: Report) -> dict[str, Any]:
     """The ledger, and the story of the session where one was asked for."""
     found = report.ledger
     plain: dict[str, Any] = {
         "by": found.by,
-        "rows": [values(row) for row in found.rows],
+        "rows": as_rows(report),
         "total": values(found.total),
         "failed": found.failed,
         "unread": list(report.unread),
     }
     if report.overview:
         plain["story"] = msgspec.to_builtins(report.stories[0])
-    return json.dumps(plain) + "\n"
+    return plain
 
 
-def as_csv(report: Report) -> str:
-    """One line for each group."""
-    rows = [values(row) for row in report.ledger.rows]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+def as_rows(report: Report) -> list[dict[str, Any]]:
+    """One row for each group."""
+    return [values(row) for row in report.ledger.rows]
 
 
-def _as_html(report: Report, *, with_content: bool) -> str:
+def as_html(report: Report) -> str:
+    """The page of the one session."""
     from instrumentation.reports.page import page  # not needed by the others
 
     if len(report.stories) > 1:
         names = ", ".join(one.session for one in report.stories[-3:])
         raise ConfigError(f"--format html shows one session; name one of {len(report.stories)}, such as {names}")
-    return page(report.stories[0], with_content=with_content)
+    return page(report.stories[0], with_content=report.with_content)
 
 
 # ---------------------------------------------------------------- for people
 
 
-def as_text(report: Report, width: int = WIDTH, *, color: bool = False) -> str:
+def as_text(report: Report, *, width: int = 0, color: bool = False) -> str:
     """The report as a sentence and tables."""
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=max(WIDTH, width),
-        force_terminal=color,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=False,
-    )
-    for one in _told(report):
-        console.print(harmless(one) if isinstance(one, str) else one)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
-
-
-def _told(report: Report) -> Iterator[RenderableType]:
-    found, total = report.ledger, report.ledger.total
-    yield _headline(total)
-    yield ""
+    width, found, total = max(WIDTH, width), report.ledger, report.ledger.total
+    draw = partial(table, width=width, color=color)
+    lines = [*folded([_headline(total)], width), ""]
     if report.overview:
-        yield from _facts(report.stories[0])
+        lines += [*map(one_line, _facts(report.stories[0])), ""]
     else:
-        yield _groups(found.by, [*found.rows, total] if len(found.rows) > 1 else found.rows)
-        yield ""
-    yield _parts(total.sums)
-    yield ""
-    yield _money(total.sums)
-    yield ""
-    yield from _rates(total.sums, found.failed)
+        lines += [*_groups(draw, found.by, [*found.rows, total] if len(found.rows) > 1 else found.rows), ""]
+    lines += [*_parts(draw, total.sums), "", *_money(draw, total.sums), ""]
+    lines += [*folded(_rates(total.sums, found.failed), width), ""]
     if report.overview and (events := _events(report.stories[0])):
-        yield ""
-        yield _happened(events)
-    yield ""
-    yield from _notes(total.sums)
-    for line in report.unread:
-        yield f"can't be read: {line}"
+        lines += [*_happened(draw, events), ""]
+    lines += folded([*_notes(total.sums), *(f"can't be read: {line}" for line in report.unread)], width)
+    return "\n".join(lines) + "\n"
 
 
 def summary(report: Report) -> str:
     """What calls came to, in two lines."""
     sums, failed = report.ledger.total.sums, report.ledger.failed
-    tokens = f"{_short(sums.client.total)} tokens of prompts, of which {_short(sums.upstream)} went out"
-    return f"{_headline(report.ledger.total)}\n{tokens}; {_counted(failed, 'failed attempt', 'failed attempts')}."
+    tokens = f"{short(sums.client.total)} tokens of prompts, of which {short(sums.upstream)} went out"
+    return f"{_headline(report.ledger.total)}\n{tokens}; {counted(failed, 'failed attempt')}."
 
 
 def _headline(total: LedgerRow) -> str:
     """What was saved, in one sentence."""
     sums = total.sums
-    of = f"{_counted(sums.calls, 'call', 'calls')} of {_counted(total.sessions, 'session', 'sessions')}"
+    of = f"{counted(sums.calls, 'call')} of {counted(total.sessions, 'session')}"
     before = _amount(sums, sums.dollars_before, sums.cost_before)
     unit = "" if _is_priced(sums) else " token-equivalents*"
     if not sums.inflicted.cost and not sums.saved:
@@ -219,7 +166,7 @@ def _saved(sums: LedgerSums) -> float:
 def _change(sums: LedgerSums) -> str:
     """The share of the cost without ctxpager that was saved; of the calls whose price is known, if there are such."""
     before = sums.dollars_before if _is_priced(sums) else sums.cost_before
-    return _share(abs(_saved(sums)), before)
+    return share_of(abs(_saved(sums)), before)
 
 
 def _amount(sums: LedgerSums, dollars: float, units: float) -> str:
@@ -227,13 +174,13 @@ def _amount(sums: LedgerSums, dollars: float, units: float) -> str:
     return f"${_dollars(sums, dollars)}" if _is_priced(sums) else f"{round(units):,}"
 
 
-def _facts(told: Story) -> Iterator[RenderableType]:
+def _facts(told: Story) -> Iterator[str]:
     calls = told.calls
     models = ", ".join(dict.fromkeys(call.model for call in calls))
     key = f" ({told.key})" if told.key else ""
     branches = len({call.branch for call in calls})
     yield f"session  {told.session}{key}, {told.harness or 'unknown agent'}, {models}"
-    yield f"calls    {len(calls):,} answered, in {_counted(branches, 'branch', 'branches')}"
+    yield f"calls    {len(calls):,} answered, in {counted(branches, 'branch')}"
     largest = max(call.client.total for call in calls)
     for words, series in (
         ("before", [call.client.total for call in calls]),
@@ -243,7 +190,6 @@ def _facts(told: Story) -> Iterator[RenderableType]:
     prices = [call.dollars for call in calls if call.dollars is not None]
     most = f"${max(prices):,.4f}" if prices else f"{max(call.cost for call in calls):,.0f}*"
     yield f"{'cost':8} {spark([round(call.cost) for call in calls])}  up to {most}"
-    yield ""
 
 
 def spark(series: Sequence[int], width: int = SPARK, top: int = 0) -> str:
@@ -253,47 +199,48 @@ def spark(series: Sequence[int], width: int = SPARK, top: int = 0) -> str:
     return "".join(SPARKS[min(len(SPARKS) - 1, len(SPARKS) * max(0, value) // highest)] for value in shown)
 
 
-def _groups(by: str, rows: Sequence[LedgerRow]) -> Table:
+def _groups(draw: Draw, by: str, rows: Sequence[LedgerRow]) -> Iterator[str]:
     priced = any(_is_priced(row.sums) for row in rows)
     unit = "$" if priced else "*"
-    table = _table(by, "calls", "before", "after", f"without\nctxpager {unit}", f"with\nit {unit}", "saved")
+    head = (by, "calls", "before", "after", f"without\nctxpager {unit}", f"with\nit {unit}", "saved")
+    lines = []
     for row in rows:
         sums = row.sums
-        tokens = (_short(sums.client.total), _short(sums.upstream))
-        costs = (_short(round(sums.cost_before)), _short(round(sums.cost)))
-        dollars = (_dollars(sums, sums.dollars_before), _dollars(sums, sums.dollars))
-        share = _share(_saved(sums), sums.dollars_before if _is_priced(sums) else sums.cost_before)
-        table.add_row(harmless(row.name), f"{sums.calls:,}", *tokens, *(dollars if priced else costs), share)
-    return table
+        tokens = (short(sums.client.total), short(sums.upstream))
+        costs = (short(sums.cost_before), short(sums.cost))
+        amounts = (_dollars(sums, sums.dollars_before), _dollars(sums, sums.dollars))
+        share = share_of(_saved(sums), sums.dollars_before if _is_priced(sums) else sums.cost_before)
+        lines.append((row.name, f"{sums.calls:,}", *tokens, *(amounts if priced else costs), share))
+    return draw(head, lines)
 
 
-def _parts(sums: LedgerSums) -> Table:
+def _parts(draw: Draw, sums: LedgerSums) -> Iterator[str]:
     """Where the tokens of all prompts went."""
-    table = _table("tokens of prompts", "before", "share", "removed", "after", "share")
+    rows: list[Sequence[str]] = []
     whole, avoided = sums.client.total, sums.avoided
     for name in StoryParts.__struct_fields__:
         theirs, ours = getattr(sums.client, name), getattr(sums.sent, name)
         if theirs or ours:
-            gone = _short(avoided[name]) if name in avoided else ""
-            label = f"{NAMES[name]} ~" if name in WASTE else NAMES[name]
-            table.add_row(label, _short(theirs), _share(theirs, whole), gone, _short(ours), _share(ours, whole))
+            gone = short(avoided[name]) if name in avoided else ""
+            label = f"{PARTS[name]} ~" if name in WASTE else PARTS[name]
+            rows.append((label, short(theirs), share_of(theirs, whole), gone, short(ours), share_of(ours, whole)))
     again = sums.inflicted.again
     if again:
-        table.add_row("sent once more, for fetches", "", "", "", _short(again), _share(again, whole))
-    table.add_section()
+        rows.append(("sent once more, for fetches", "", "", "", short(again), share_of(again, whole)))
+    rows.append(())
     waste, left = sum(sums.client.waste.values()), sum(sums.remaining.values())
     for label, before, removed, after in (
         ("all", whole, sums.avoided_tokens, sums.upstream),
         ("~ waste", waste, waste - left, left),
     ):
-        shares = (_share(before, whole), _short(removed), _short(after), _share(after, whole))
-        table.add_row(label, _short(before), *shares)
-    return table
+        shares = (share_of(before, whole), short(removed), short(after), share_of(after, whole))
+        rows.append((label, short(before), *shares))
+    return draw(("tokens of prompts", "before", "share", "removed", "after", "share"), rows)
 
 
-def _money(sums: LedgerSums) -> Table:
+def _money(draw: Draw, sums: LedgerSums) -> Iterator[str]:
     priced = _is_priced(sums)
-    table = _table("money", *(("$",) if priced else ()), "share", "token-equivalents*")
+    rows: list[Sequence[str]] = []
     rate = sums.dollars / sums.cost if sums.cost else 0.0
     lines: list[tuple[str, float, float]] = [
         ("without ctxpager", sums.cost_before, sums.dollars_before),
@@ -301,12 +248,12 @@ def _money(sums: LedgerSums) -> Table:
         *((f"cost of paging: {words}", cost, cost * rate) for words, cost in _inflicted(sums)),
         ("with ctxpager", sums.cost, sums.dollars),
     ]
-    for name, units, dollars in lines:
+    for name, units, amount in lines:
         if name == "with ctxpager":
-            table.add_section()
-        money = (_dollars(sums, dollars),) if priced else ()
-        table.add_row(name, *money, _share(units, sums.cost_before), f"{units + 0.0:,.0f}")
-    return table
+            rows.append(())
+        money = (dollars(amount),) if priced else ()
+        rows.append((name, *money, share_of(units, sums.cost_before), f"{units + 0.0:,.0f}"))
+    return draw(("money", *(("$",) if priced else ()), "share", "token-equivalents*"), rows)
 
 
 def _inflicted(sums: LedgerSums) -> Iterator[tuple[str, float]]:
@@ -317,17 +264,17 @@ def _inflicted(sums: LedgerSums) -> Iterator[tuple[str, float]]:
 
 
 def _rates(sums: LedgerSums, failed: int) -> Iterator[str]:
-    yield f"{_percent(sums.hit_rate)} of prompts were cached, {_percent(sums.hit_rate_before)} without ctxpager."
+    yield f"{percent(sums.hit_rate)} of prompts were cached, {percent(sums.hit_rate_before)} without ctxpager."
     yield f"A token was sent {sums.amplification:,.1f} times on average; at most {sums.working:,} were in use at once."
-    asked = f"{_counted(sums.pages_in, 'result', 'results')}, {_counted(sums.schemas_in, 'tool', 'tools')} fetched back"
+    asked = f"{counted(sums.pages_in, 'result')}, {counted(sums.schemas_in, 'tool')} fetched back"
     happened = (
-        f"{_counted(sums.corrected, 'call', 'calls')} corrected",
-        _counted(sums.repacks, "repack", "repacks"),
-        _counted(failed, "failed attempt", "failed attempts"),
+        f"{counted(sums.corrected, 'call')} corrected",
+        counted(sums.repacks, "repack"),
+        counted(failed, "failed attempt"),
     )
     yield f"{', '.join([asked, *happened])}."
     if sums.evicted or sums.pages_in:
-        gone = _counted(sums.evicted, "removed result", "removed results")
+        gone = counted(sums.evicted, "removed result")
         rates = f"{sums.faults_per_page:.1f} times each, {sums.faults_per_call:.2f} fetches a call"
         yield f"Fault rate: of {gone} {sums.missed:,} missed, {rates}."
 
@@ -347,67 +294,32 @@ def _events(told: Story) -> list[CallStory]:
     return [call for call in told.calls if call.repack or call.pages_in or call.schemas_in or call.corrected][-EVENTS:]
 
 
-def _happened(calls: Sequence[CallStory]) -> Table:
+def _happened(draw: Draw, calls: Sequence[CallStory]) -> Iterator[str]:
     priced = any(call.dollars is not None for call in calls)
     unit = "$" if priced else "*"
-    table = _table("call", "before", "after", f"cost {unit}", f"without {unit}")
-    table.add_column("what happened")
+    rows = []
     for call in calls:
-        dollars = (call.dollars, call.dollars_before)
-        units = (_short(round(call.cost)), _short(round(call.cost_before)))
-        money = ["" if amount is None else _cents(amount) for amount in dollars] if priced else units
-        counts = (_short(call.client.total), _short(call.sent.total))
-        table.add_row(f"{call.branch}:{call.call}", *counts, *money, _event(call))
-    return table
+        amounts = (call.dollars, call.dollars_before)
+        units = (short(call.cost), short(call.cost_before))
+        money = ["" if amount is None else dollars(amount) for amount in amounts] if priced else units
+        counts = (short(call.client.total), short(call.sent.total))
+        rows.append((f"{call.branch}:{call.call}", *counts, *money, _event(call)))
+    return draw(("call", "before", "after", f"cost {unit}", f"without {unit}", "what happened"), rows, (0, 5))
 
 
 def _event(call: CallStory) -> str:
     """What happened to the prompt of a call, and to calls of tools in its answer."""
     repack, found = call.repack, []
     if repack is not None:
-        words = f"{_counted(repack.pages, 'result', 'results')} removed, {_short(repack.saved)} tokens"
-        found.append(f"{words}{CAUSES.get(repack.cause, f', {harmless(repack.cause)}')}")
+        words = f"{counted(repack.pages, 'result')} removed, {short(repack.saved)} tokens"
+        found.append(f"{words}{CAUSES.get(repack.cause, f', {one_line(repack.cause)}')}")
     if fetched := call.pages_in + call.schemas_in:
         found.append(f"{fetched:,} fetched back")
     if call.corrected:
-        found.append(f"{_counted(call.corrected, 'call', 'calls')} corrected")
+        found.append(f"{counted(call.corrected, 'call')} corrected")
     return "; ".join(found)
 
 
-def _table(first: str, *others: str) -> Table:
-    """An empty table; names may go on in the next line, numbers never do."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column(first, overflow="fold")
-    for name in others:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
-
-
-def _short(count: int) -> str:
-    """A count in a few characters."""
-    for least, size, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
-        if abs(count) >= least:
-            return f"{count / size:,.1f}{unit}"
-    return f"{count:,}"
-
-
-def _share(part: float, whole: float) -> str:
-    return _percent(part / whole) if whole else ""
-
-
-def _percent(share: float) -> str:
-    return f"{round(100 * share, 1) + 0.0:.1f} %"  # never -0.0
-
-
-def _dollars(sums: LedgerSums, dollars: float) -> str:
+def _dollars(sums: LedgerSums, amount: float) -> str:
     """An amount, if the price of any call is known."""
-    return _cents(dollars) if _is_priced(sums) else ""
-
-
-def _cents(dollars: float) -> str:
-    """An amount to the cent, a small one more exactly."""
-    return f"{dollars + 0.0:,.2f}" if abs(dollars) >= 1 else f"{dollars + 0.0:,.4f}"
+    return dollars(amount) if _is_priced(sums) else ""

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from instrumentation.accounting.tool_use import ToolAccount, ToolsAccount
-from instrumentation.reports.columns import clipped, columns
+from instrumentation.reports.table import clipped, columns, percent, table
 
 HEAD = ("tool", "form", "whole", "sent", "calls", "faults", "invalid", "passed on", "why")
 LEFT = (0, 1, 8)
@@ -13,10 +13,11 @@ WHY = 80
 NAME = 48
 
 
-def as_text(told: ToolsAccount) -> str:
+def as_text(told: ToolsAccount, *, width: int = 0, color: bool = False) -> str:
     """What all tools took and how calls went, then a line for each tool."""
-    rows = [HEAD, *map(_cells, ordered(told))]
-    lines = [*columns(list(_facts(told)), left={0, 1}), "", *columns(rows, left=LEFT), "", *_notes(told)]
+    rows = [_cells(tool) for tool in ordered(told)]
+    lines = [*columns(list(_facts(told)), left={0, 1}, width=width), ""]
+    lines += [*table(HEAD, rows, LEFT, width, color=color), "", *_notes(told)]
     return "\n".join(lines) + "\n"
 
 
@@ -49,9 +50,9 @@ def _tokens(told: ToolsAccount) -> str:
         return "no prompt with these tools was answered"
     sent = told.sent
     forms = ", ".join(f"{_each(tokens, told.prompts)} {form}" for form, tokens in sent._asdict().items())
-    saved = 100 * (told.offered - sent.total) / max(1, told.offered)
+    saved = (told.offered - sent.total) / max(1, told.offered)
     became = f"{_each(told.offered, told.prompts)} in a prompt became {_each(sent.total, told.prompts)} ({forms})"
-    return f"{became}: {saved:.1f} % less, {told.offered - sent.total:,} in all"
+    return f"{became}: {percent(saved)} less, {told.offered - sent.total:,} in all"
 
 
 def _each(tokens: int, prompts: int) -> str:
@@ -94,9 +95,14 @@ def as_json(told: ToolsAccount) -> dict[str, Any]:
         "tokens": {"offered": told.offered, "sent": told.sent.total, **told.sent._asdict()},
         "tool_calls": {name: told.sum(name) for name in counts},
         "never_called": [one.name for one in ordered(told) if one.sessions and not one.called_in],
-        "tools": [_tool(one) for one in ordered(told)],
+        "tools": as_rows(told),
         "calls": [{**asdict(one), "sent": one.sent._asdict()} for one in told.calls],
     }
+
+
+def as_rows(told: ToolsAccount) -> list[dict[str, Any]]:
+    """One row for each tool."""
+    return [_tool(one) for one in ordered(told)]
 
 
 def _tool(tool: ToolAccount) -> dict[str, Any]:

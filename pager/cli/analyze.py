@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Analyse the logs; the exit status, 1 where there is no session."""
     from instrumentation.analyze import command  # not needed by the server
+    from instrumentation.reports import analyze as report
 
     wanted = command.AnalyzeOptions(
         paths=options.paths,
@@ -43,13 +44,11 @@ def run(options: argparse.Namespace) -> int:
         since=options.since,
         shortest=options.min_calls,
         caches=not options.no_cache,
-        plain=options.format == "json",
-        width=shared.width(options),
     )
     try:
-        found, text = command.run(wanted, shared.load_settings(options), os.environ, sys.stderr)
+        found, start = command.run(wanted, shared.load_settings(options), os.environ, sys.stderr)
     except KeyboardInterrupt:
         say("ctxpager: interrupted; files that are done are not read again", error=True)
         return 130
-    shared.write(options, text)
-    return 0 if found else 1
+    shared.write(options, report, found, start=start)
+    return 0 if found.sessions else 1

@@ -1,7 +1,6 @@
 """``ctxpager experiment``: compares the arms of an experiment."""
 
 import argparse
-import json
 
 from pager.cli import options as shared
 from pager.errors import ConfigError
@@ -13,7 +12,7 @@ EXAMPLE = "ctxpager experiment --since 30d"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its own, where the log is, and what calls cost."""
     shared.add_since(parser, "sessions that began")
-    shared.add_format(parser, "text", "json")
+    shared.add_format(parser, "text", "json", "csv")
     shared.add_settings(parser, (*shared.LOG, *shared.PRICES, "experiment.arms"))
 
 
@@ -28,6 +27,5 @@ def run(options: argparse.Namespace) -> int:
         found = report(store, in_force(settings.prices, settings.models), settings.experiment.arms, options.since)
     if not found.arms:
         raise ConfigError("no session of the log was given to an arm; [experiment] arms = { ... } begins an experiment")
-    as_json = options.format == "json"
-    shared.write(options, json.dumps(experiment.as_json(found)) + "\n" if as_json else experiment.as_text(found))
+    shared.write(options, experiment, found)
     return 0

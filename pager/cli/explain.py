@@ -1,7 +1,6 @@
 """``ctxpager explain``: why each page stayed or went at a call."""
 
 import argparse
-import json
 
 from pager.cli import options as shared
 
@@ -38,8 +37,5 @@ def run(options: argparse.Namespace) -> int:
     with shared.opened_log(settings) as store:
         rules = PlanningRules.of(settings)
         found = explain(store, options.session, options.call, rules, load_dialect, options.instead)
-    as_json = options.format == "json"
-    shared.write(
-        options, json.dumps(report.as_json(found)) + "\n" if as_json else report.as_text(found, tools=options.tools)
-    )
+    shared.write(options, report, found, tools=options.tools)
     return 0

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shutil import get_terminal_size
 from time import time
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 from pager.errors import ConfigError, OptionError, PagerError
@@ -120,20 +121,15 @@ def at_least(least: int) -> Callable[[str], int]:
     return read
 
 
-def is_shown(options: argparse.Namespace) -> bool:
-    """Whether what is written goes to a terminal."""
-    return sys.stdout.isatty() and not options.output
+def write(options: argparse.Namespace, report: ModuleType, found: object, **own: object) -> None:
+    """Write what was found in the format, and to the place, that the user wants; ``own`` are options of the text."""
+    from instrumentation.reports.formats import written
 
-
-def width(options: argparse.Namespace) -> int:
-    """The columns of the terminal that the report goes to; 0 for a file or another program."""
-    return get_terminal_size().columns if is_shown(options) else 0
-
-
-def write(options: argparse.Namespace, text: str, *, styled: bool = False) -> None:
-    """Write a report where the user wants it."""
+    shown = sys.stdout.isatty() and not options.output
+    width = get_terminal_size().columns if shown else 0
+    text = written(report, found, options.format, width=width, color=shown, **own)
     if not options.output:
-        say(text, end="", styled=styled)
+        say(text, end="", styled=shown)
         return
     try:
         Path(options.output).write_text(text, encoding="utf-8")

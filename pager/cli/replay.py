@@ -1,7 +1,6 @@
 """``ctxpager replay``: plays recorded sessions under policies."""
 
 import argparse
-import json
 
 from pager.cli import options as shared
 from pager.errors import ConfigError
@@ -47,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lifetime", choices=LIFETIMES, help="what the client's cache marks ask for (default: as recorded)"
     )
-    shared.add_format(parser, "text", "json")
+    shared.add_format(parser, "text", "json", "csv")
     shared.add_settings(parser, SETTINGS)
 
 
@@ -69,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     found = sources.find(options.places, lambda: shared.open_log(settings), conditions.rates())
     comparison = compare(found, contenders, conditions, options.jobs)
     if not comparison.played:
-        raise ConfigError(f"there is nothing to play: {comparison.left_out} sessions have too few calls (--min-calls)")
-    as_json = options.format == "json"
-    shared.write(options, json.dumps(replay.as_json(comparison)) + "\n" if as_json else replay.as_table(comparison))
+        few = "1 session has" if comparison.left_out == 1 else f"{comparison.left_out:,} sessions have"
+        raise ConfigError(f"there is nothing to play: {few} too few calls (--min-calls)")
+    shared.write(options, replay, comparison)
     return 0

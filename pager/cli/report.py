@@ -34,13 +34,5 @@ def run(options: argparse.Namespace) -> int:
     wanted = gather.Wanted(options.session, options.since, options.by, options.with_content)
     with shared.opened_log(settings) as store:
         found = gather.gather(store, wanted, in_force(settings.prices, settings.models), load_dialect)
-    shown = shared.is_shown(options)
-    text = report.written(
-        found,
-        options.format,
-        with_content=options.with_content,
-        width=shared.width(options) or report.WIDTH,
-        color=shown,
-    )
-    shared.write(options, text, styled=shown)
+    shared.write(options, report, found)
     return 0

@@ -1,7 +1,6 @@
 """``ctxpager tools``: what tools take in prompts."""
 
 import argparse
-import json
 
 from pager.cli import options as shared
 from pager.errors import ConfigError
@@ -15,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Its own, and where the log is."""
     parser.add_argument("sessions", nargs="*", metavar="SESSION", help="a session's id or its beginning (default: all)")
     shared.add_since(parser, "sessions that began")
-    shared.add_format(parser, "text", "json")
+    shared.add_format(parser, "text", "json", "csv")
     shared.add_settings(parser, shared.LOG)
 
 
@@ -35,6 +34,5 @@ def run(options: argparse.Namespace) -> int:
             "none was offered that can be read, nothing was paged, the log is older than such decisions, or "
             '[tools] shorten = "off" was set'
         )
-    as_json = options.format == "json"
-    shared.write(options, json.dumps(report.as_json(found)) + "\n" if as_json else report.as_text(found))
+    shared.write(options, report, found)
     return 0

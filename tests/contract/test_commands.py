@@ -1,12 +1,15 @@
 """Every command of the command line joins these tests by existing."""
 
+import argparse
 import shlex
+import time
 from pathlib import Path
 
 import pytest
 
 import pager.cli
 from pager.cli.main import NO_COMMANDS, command_names, command_parser, main
+from pager.cli.options import since
 
 COMMANDS = command_names()
 FOLDER = Path(pager.cli.__file__).parent
@@ -108,3 +111,14 @@ def test_commands_that_serve_nothing_take_no_settings_of_the_server(name, capsys
     out = ended(capsys, name, "--help")[1]
     assert "--data-dir" in out
     assert not any(flag in out for flag in ("--port", "--upstream", "--limits-", "--identity-"))
+
+
+def test_a_time_is_a_span_until_now_or_a_day():
+    day, now = 86_400.0, time.time()
+    spans = {"7d": 7 * day, "24h": day, "30m": 1_800.0, "2": 2 * day, "0.5": day / 2, " 1d ": day}
+    for text, seconds in spans.items():
+        assert since(text) == pytest.approx(now - seconds, abs=60)
+    assert since("1970-01-03") == 2 * day
+    for wrong in ("", "x", "-1", "7w", "1e9", "d", "2026-02-30"):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected a span of time such as 7d"):
+            since(wrong)

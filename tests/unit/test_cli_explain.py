@@ -80,7 +80,7 @@ def test_a_call_is_explained_page_by_page(session, capsys, tmp_path):
     assert "cache rewritten for " in facts["logged"], "the policy's own price has the tool in it, too"
     assert facts["answered"] == "900 tokens of prompt, 700 of them cached; page-ins before: 0"
     assert "differs" not in facts
-    head, row = lines[lines.index("") + 1 : lines.index("") + 3]
+    head, _, row = lines[lines.index("") + 1 : lines.index("") + 4]
     assert head.split() == ["page", "of", "tokens", "age", "idle", "uses", "faults", "state", "verdict"]
     assert row.startswith("pg_")
     assert "read src/harbour.py" in row

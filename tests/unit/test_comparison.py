@@ -18,7 +18,7 @@ from instrumentation.replay.compare import (
 from instrumentation.replay.player import PolicyOutcome
 from instrumentation.replay.policy_options import contenders
 from instrumentation.replay.recording import RecordedCall, Recording
-from instrumentation.reports.replay import as_json, as_table
+from instrumentation.reports.replay import as_json, as_text
 from pager.errors import ConfigError, PolicyError
 from pager.paging.settle_tools import Shortening
 
@@ -79,24 +79,26 @@ def test_the_total_of_bills_has_the_mean_of_their_peaks():
 
 
 def test_the_table_is_aligned_and_says_what_was_played():
-    told, left_out, _, *table = as_table(TWO).splitlines()
+    told, left_out, _, *rest = as_text(TWO).splitlines()
+    table, legend = rest[: rest.index("")], rest[rest.index("") + 1 :]
     assert "2 sessions, 30 calls" in told
     assert "80.0 % of them cached" in told
     assert left_out.startswith("3 sessions are left out")
     assert len({len(line) for line in table}) == 1
     assert [line.count("|") for line in table] == [table[0].count("|")] * 4
     assert table[1].startswith("|-")
+    assert all(any(f"{name}: " in line for line in legend) for name in ("page-ins", "faults", "repacks", "cost more"))
     assert [cell.strip() for cell in table[2].split("|")[1:-1]] == [
         *("a", "+0.0 %", "-20.0 %", "100.0 %", "2", "3", "4", "1", "+3.3 %", "0.0 %"),
     ]
 
 
 def test_where_the_future_is_known_every_row_has_its_share_of_that():
-    *_, head, _, _, best = as_table(TWO).splitlines()
+    head, _, _, best = (line for line in as_text(TWO).splitlines() if line.startswith("|"))
     assert "of knowing" in head
     assert best.split("|")[-2].strip() == "100.0 %"
     alone = Comparison([played._replace(outcomes=played.outcomes[:1]) for played in TWO.played])
-    assert "of knowing" not in as_table(alone)
+    assert "of knowing" not in as_text(alone)
 
 
 def test_plain_values_have_every_session():

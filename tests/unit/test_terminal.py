@@ -9,7 +9,7 @@ import sys
 import pytest
 from waiting import PATIENCE
 
-from instrumentation.reports.columns import columns
+from instrumentation.reports.table import columns
 from pager.terminal import Formatter, harmless, say
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066\r\x08\x00\x7f\x85\u2028\udcff"
