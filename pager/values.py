@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+import msgspec
+
 
 class Span(NamedTuple):
     """A half-open range of bytes in a body."""
@@ -102,23 +104,24 @@ class Request:
         return b"".join([*pieces, self.body[ends[-1] :]])
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens as the provider reported them; ``input`` is the whole prompt, cached and written parts included.
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens as the provider reported them."""
 
-    ``tells_cached`` is whether it said anything of cached tokens: then 0 of them is a miss, else it means nothing.
-    ``written_5m`` and ``written_1h`` are the parts of ``written`` that the provider keeps 5 minutes and an hour.
-    Both are 0 where nothing was written, and where the provider does not say how long it keeps what was.
-    """
-
-    input: int = 0
+    input: int = 0  # the whole prompt, cached and written parts included
     cached: int = 0
     written: int = 0
     output: int = 0
     reasoning: int = 0
-    tells_cached: bool = False
+    tells_cached: bool = False  # whether it reported cached tokens; False in logs from before that was kept
+    # The parts of ``written`` that live 5 minutes and an hour: 0 where the provider does not say how long it keeps
+    # what was written, and in logs from before they were kept.
     written_5m: int = 0
     written_1h: int = 0
+
+    @property
+    def cached_if_told(self) -> int | None:
+        """The cached tokens; None where the provider reported none, which is not a miss."""
+        return self.cached if self.tells_cached or self.cached else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,14 @@ from instrumentation.accounting.usage_cost import priced_as, units
 from instrumentation.replay.drafts import LONGEST_TOKEN, size_of
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import RecordedCall
-from pager.log.events import Tokens
 from pager.pricing.rates import Models
+from pager.values import Usage
 
 
 class Counted(NamedTuple):
     """The tokens of a call; whether the provider has ``told`` them, and then had counted the ``whole`` answer."""
 
-    tokens: Tokens
+    tokens: Usage
     told: bool
     whole: bool
 
@@ -43,10 +43,10 @@ def _counted(step: RecordedCall, before: Charged, after: Charged) -> Counted:
         return Counted(step.unpaged, told=False, whole=True)
     tokens, cached = after.input - before.input, after.cached - before.cached
     written, long = after.written - before.written, after.written_1h - before.written_1h
-    return Counted(Tokens(tokens, cached, written, step.output, written_1h=long), told=False, whole=True)
+    return Counted(Usage(tokens, cached, written, step.output, written_1h=long), told=False, whole=True)
 
 
-def cost(step: RecordedCall, tokens: Tokens, models: Models) -> float:
+def cost(step: RecordedCall, tokens: Usage, models: Models) -> float:
     """What tokens of a call cost, in units of one uncached input token."""
     return units(tokens, models.prices(priced_as(models, step.model, step.served)))
 

@@ -21,8 +21,8 @@ from pager.log.events import (
     Bypassed,
     CallReceived,
     LegFinished,
+    RepackCause,
     Repacked,
-    Tokens,
     ToolsDecided,
 )
 from pager.log.store import Store, Stored
@@ -38,7 +38,7 @@ from pager.paging.priors import SHIPPED, Experience, recalled
 from pager.pricing.prices import Prices
 from pager.sessions.lineage import Session
 from pager.sessions.rebuild import Rebuilder
-from pager.values import Request
+from pager.values import Request, Usage
 from pager.wire.dialect import Dialect
 
 
@@ -49,7 +49,7 @@ class Logged:
     repacks: Sequence[Repacked]
     bypasses: Sequence[Bypassed]
     page_ins: int
-    usage: Tokens | None
+    usage: Usage | None
 
     @property
     def gone(self) -> dict[str, str]:
@@ -351,7 +351,7 @@ def _weighing(named: str, chosen_by: str, plan: Plan, unplanned: str, differs: s
 
 def _difference(logged: Logged, plan: Plan) -> str:
     """How the decision is another one now; empty if it is the same."""
-    then = next((event for event in logged.repacks if event.cause == "policy"), None)
+    then = next((event for event in logged.repacks if event.cause == RepackCause.POLICY), None)
     before, now = {one.page for one in then.pages} if then else set(), {page.name for page in plan.pages}
     if before != now:
         return f"{len(before)} pages went then, {len(now)} would go now, {len(before & now)} of them the same"

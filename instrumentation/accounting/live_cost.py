@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from instrumentation.accounting.usage_cost import cost
 from pager.errors import PagerError
-from pager.log.events import Tokens
 from pager.log.store import Store
 from pager.pricing.rates import Models
+from pager.values import Usage
 
 
-def price(models: Models) -> Callable[[str, Tokens], float | None]:
+def price(models: Models) -> Callable[[str, Usage], float | None]:
     """What tokens cost at a model of some name, in US dollars; None where its price is not known."""
     return lambda model, usage: cost(usage, models, model).dollars
 

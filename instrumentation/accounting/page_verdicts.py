@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pager.log.events import RepackCause
 from pager.paging.page import Page
 from pager.paging.page_table import PageTable
 from pager.paging.planner import Plan
@@ -58,7 +59,7 @@ class _Judge:
     def _verdict(self, seen: PageView, weighed: Weighed | None, why: str, *, goes: bool) -> str:
         cause = self.gone.get(seen.handle)
         if cause is not None:
-            changed = cause == "policy" and not goes and not self.unplanned
+            changed = cause == RepackCause.POLICY and not goes and not self.unplanned
             return f"went ({cause})" + ("; would stay now" if changed else "")
         if not seen.resident:
             return "gone before"

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from pager.log.events import Tokens
 from pager.pricing.prices import Prices
 from pager.pricing.rates import Models
+from pager.values import Usage
 
 MILLION = 1_000_000
 
@@ -21,7 +21,7 @@ class UsageCost(NamedTuple):
         return UsageCost(self.units + other.units, (self.dollars or 0.0) + (other.dollars or 0.0) if known else None)
 
 
-def units(usage: Tokens, prices: Prices) -> float:
+def units(usage: Usage, prices: Prices) -> float:
     """What these tokens cost, in units of one uncached input token.
 
     Cached and written tokens are parts of the input; what is neither is plain input. A provider that counts both for
@@ -40,7 +40,7 @@ def priced_as(models: Models, asked: str, served: str = "") -> str:
     return asked if models.find(asked).known or not served else served
 
 
-def cost(usage: Tokens, models: Models, asked: str, served: str = "") -> UsageCost:
+def cost(usage: Usage, models: Models, asked: str, served: str = "") -> UsageCost:
     """What a request cost that asked for a model, where the provider said that ``served`` has answered."""
     name = priced_as(models, asked, served)
     counted = units(usage, models.prices(name))

@@ -15,11 +15,11 @@ from pager.log.events import (
     LegFinished,
     Repacked,
     SessionOpened,
-    Tokens,
     ToolsDecided,
 )
 from pager.log.store import Store, Stored
 from pager.pricing.rates import Models
+from pager.values import Usage
 
 LOOKED_AT = 2_000
 """Events between two looks at the clock."""
@@ -72,7 +72,7 @@ class _Open(msgspec.Struct):
 
     size: int
     model: str
-    usages: list[Tokens] = msgspec.field(default_factory=list)
+    usages: list[Usage] = msgspec.field(default_factory=list)
 
 
 class Index:

@@ -11,9 +11,9 @@ from instrumentation.accounting.sent_prompts import Where
 from instrumentation.accounting.story import CallStory, Story, StoryParts
 from instrumentation.accounting.usage_cost import UsageCost, cost
 from instrumentation.dashboard.index import client_tokens
-from pager.log.events import Tokens
 from pager.log.store import Stored
 from pager.pricing.rates import Models
+from pager.values import Usage
 
 
 def outline(session: str, log: Iterable[Stored], models: Models) -> Story:
@@ -53,7 +53,7 @@ def _call(where: Where, told: AttemptFacts, models: Models) -> CallStory:
     )
 
 
-def _cost(usages: Sequence[Tokens], models: Models, told: AttemptFacts) -> UsageCost:
+def _cost(usages: Sequence[Usage], models: Models, told: AttemptFacts) -> UsageCost:
     served = told.answer.served if told.answer else ""
     total = UsageCost()
     for usage in usages:

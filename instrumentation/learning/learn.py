@@ -17,6 +17,7 @@ import msgspec
 from pager.errors import PagerError
 from pager.log.events import (
     BranchOpened,
+    BranchReason,
     CallReceived,
     Learned,
     ToolCalled,
@@ -69,7 +70,7 @@ NAMED = 128
 """Of at most so many tenants' programs it is kept which tools they call, of at most so many tools with names of at most
 so many letters. Of the sessions that are looked at, a program that is left out has at most 15."""
 
-NOT_COUNTED = frozenset({"side"})
+NOT_COUNTED = frozenset({BranchReason.SIDE})
 """Why branches were opened whose lengths say nothing of how long an agent works: titles, summaries and the like."""
 
 DAMAGED = (PagerError, msgspec.MsgspecError, ValueError, LookupError)

@@ -12,10 +12,10 @@ from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.item_sizes import item_tokens
 from instrumentation.replay.inferred_tools import InferredTools, offers_in, written
 from instrumentation.replay.recording import RecordedCall, Recording
-from pager.log.events import Tokens
 from pager.paging.page_table import common_length
 from pager.pricing.tokens import BYTES_A_TOKEN
 from pager.tools.definitions import Offers
+from pager.values import Usage
 
 UNRECORDED = 60_000
 """Tokens that a prompt may have at the most beside what was recorded; more tell of something else."""
@@ -34,7 +34,7 @@ _LIFETIMES = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 
-def counted(usage: object) -> Tokens | None:
+def counted(usage: object) -> Usage | None:
     """What a provider counted, in the words of any of them; None if it says nothing."""
     if not isinstance(usage, Mapping) or not usage:
         return None
@@ -42,17 +42,17 @@ def counted(usage: object) -> Tokens | None:
     told = any(name in usage for name in _CACHED)
     for details in (usage.get(name) for name in _DETAILS):  # here the cached tokens are among the others
         if isinstance(details, Mapping) and "cached_tokens" in details:
-            return Tokens(fresh, _sum(details, ("cached_tokens",)), 0, output, tells_cached=True)
+            return Usage(fresh, _sum(details, ("cached_tokens",)), 0, output, tells_cached=True)
     granted = usage.get("cache_creation")
     short, long = (_sum(granted, (name,)) if isinstance(granted, Mapping) else 0 for name in _LIFETIMES)
-    return Tokens(fresh + cached + put, cached, put, output, tells_cached=told, written_5m=short, written_1h=long)
+    return Usage(fresh + cached + put, cached, put, output, tells_cached=told, written_5m=short, written_1h=long)
 
 
 def _sum(usage: Mapping[str, object], names: Sequence[str]) -> int:
     return sum(int(value) for name in names if isinstance(value := usage.get(name), int | float))
 
 
-def outside(usage: Tokens | None, shown: int, known: int) -> int:
+def outside(usage: Usage | None, shown: int, known: int) -> int:
     """The bytes outside of the items: those known, and what the provider counted beyond them and the tokens shown."""
     beyond = (usage.input if usage else 0) - shown - tokens_in(known)
     return known + round(max(0, min(UNRECORDED, beyond)) * BYTES_A_TOKEN)
@@ -110,7 +110,7 @@ class OpenCall:
     model: str
     words: list[str] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
-    usage: Tokens | None = None
+    usage: Usage | None = None
 
     @property
     def output(self) -> int:

@@ -19,7 +19,7 @@ from instrumentation.replay.page_requests import ask
 from instrumentation.replay.paged_prompts import PagedPrompts, added_tool, followed_by, short_tools
 from instrumentation.replay.prepared import Prepared, PreparedCall
 from pager.log.bypass import BypassReason
-from pager.log.events import BranchOpened, Bypassed, Event, LegFinished, Repacked, Tokens, ToolsDecided
+from pager.log.events import BranchOpened, Bypassed, Event, LegFinished, Repacked, ToolsDecided
 from pager.paging import planner
 from pager.paging.conditions import terms_under
 from pager.paging.held_calls import ROUNDS
@@ -37,6 +37,7 @@ from pager.pricing.prices import ASKING
 from pager.pricing.rates import Models
 from pager.pricing.tokens import BYTES_A_TOKEN
 from pager.tools.decide import Sent, Toolset
+from pager.values import Usage
 from pager.wire.dialects import load as load_dialect
 
 Watch = Callable[[View], None]
@@ -218,7 +219,7 @@ class Player:
             by_marks=by_marks,
         )
 
-    def _charge(self, call: PreparedCall, prompt: Prompt, output: int, turn: PlayedCall | None = None) -> Tokens:
+    def _charge(self, call: PreparedCall, prompt: Prompt, output: int, turn: PlayedCall | None = None) -> Usage:
         """Charge one request; what the provider reports of it."""
         step, models = call.step, self._models
         if turn is not None and turn.terms.by_marks:
@@ -226,7 +227,7 @@ class Player:
         else:
             prices, marks = self._prepared.prices(call, models), None
         charged = self.bill.charge(prompt, step.at, output, prices, marks)
-        return Tokens(charged.input, charged.cached, output=output, tells_cached=True)
+        return Usage(charged.input, charged.cached, output=output, tells_cached=True)
 
     # ---- what is sent short, and what is evicted
 
@@ -338,7 +339,7 @@ def _marks(table: PageTable, prompt: Prompt) -> Marks:
     return Marks(ends, lambda part: table.positions(part - 1) if part else 1)
 
 
-def _finished(turn: PlayedCall, rounds: int, usage: Tokens, brought: Sequence[str]) -> LegFinished:
+def _finished(turn: PlayedCall, rounds: int, usage: Usage, brought: Sequence[str]) -> LegFinished:
     """What would be logged of a leg in which the model asked for pages, but for the leg itself."""
     call, known = turn.call, turn.table.schemas
     where = (call.step.branch, call.number, call.step.attempt)

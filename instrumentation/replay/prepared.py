@@ -16,7 +16,6 @@ from instrumentation.accounting.billing import (
 from instrumentation.accounting.item_sizes import item_tokens
 from instrumentation.replay.needs import Need, Needs
 from instrumentation.replay.recording import Future, RecordedCall, Recording
-from pager.log.events import Tokens
 from pager.paging.page import GRACE
 from pager.paging.page_content import Contents, contents
 from pager.paging.page_table import Items
@@ -25,6 +24,7 @@ from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.pricing.prices import Prices
 from pager.pricing.provider_cache import CacheKind
 from pager.pricing.rates import Models
+from pager.values import Usage
 from pager.wire.dialect import Dialect
 
 ON = Shortening()
@@ -241,7 +241,7 @@ def _begun(step: RecordedCall, before: Prompt, keep: int) -> Prompt:
     return Prompt.of([head, *before.keys[1 : keep + 1]], [tokens_in(step.outside), *kept])
 
 
-def lifetime_of(usage: Tokens) -> float:
+def lifetime_of(usage: Usage) -> float:
     """The seconds for which a provider says that it wrote the end of a prompt; 0 where it says nothing."""
     return FIVE_MINUTES if usage.written_5m else HOUR if usage.written_1h else 0.0
 

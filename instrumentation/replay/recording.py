@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pager.log.events import Tokens
 from pager.paging.priors import SHIPPED, Experience
 from pager.tools.definitions import Offers
+from pager.values import Usage
 
 
 class RecordedCall(NamedTuple):
@@ -42,11 +42,11 @@ class RecordedCall(NamedTuple):
     answered: bool = True
     offers: Offers | None = None
     called: tuple[str, ...] = ()
-    usage: Tokens | None = None
+    usage: Usage | None = None
     head: bytes = b""
     lifetime: float = 0.0
     served: str = ""
-    unpaged: Tokens | None = None
+    unpaged: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Packs a blob's content for storage."""
+"""Packs a blob's content for storage, and reads the digests that name blobs."""
 
 from hashlib import sha256
 from typing import NamedTuple
@@ -47,3 +47,12 @@ def _decompressed(digest: bytes, packed: Packed) -> bytes:
         return zstandard.ZstdDecompressor().decompress(packed.data)
     except zstandard.ZstdError as error:
         raise StoreCorrupt(f"blob {digest.hex()} does not decompress: {error}") from error
+
+
+def digest_of(reference: str) -> bytes | None:
+    """The digest that a reference spells, or None if it spells none."""
+    try:
+        digest = bytes.fromhex(reference)
+    except ValueError:
+        return None
+    return digest if len(digest) == 32 else None

@@ -1,17 +1,21 @@
 """The facts that the log is made of: frozen, in the past tense, each with the version of the schema it was written in.
 
-Events hold small values and the digests of content; content itself is stored beside them. An event belongs to a
-session, which stands next to it in the log. ``docs/log.md`` has the table of kinds and fields that users build on; a
-test keeps it and this page the same.
+A kind of event is one class here: it lists its fields and the blobs that it refers to, and whoever reads events tells
+them apart by class. Events hold small values and the digests of content; content itself is stored beside them. An event
+belongs to a session, which stands next to it in the log. ``docs/log.md`` has the table of kinds and fields that users
+build on; a test keeps it and this page the same.
 """
 
+from collections.abc import Iterable
+from enum import StrEnum
 from functools import reduce
 from operator import or_
 from typing import Any
 
 import msgspec
 
-from pager.errors import StoreCorrupt
+from pager.errors import StoreCorrupt, StoreError
+from pager.values import Usage
 
 SCHEMA_VERSION = 1
 
@@ -24,60 +28,60 @@ class Event(msgspec.Struct, frozen=True, tag_field="kind", tag=True, omit_defaul
         """The name under which the log keeps this event."""
         return type(self).__name__
 
+    def blobs(self) -> list[str]:
+        """The digests, in hex, of the content without which the event can't be read in full."""
+        return [digest for digest in self._blobs() if digest]
+
+    def _blobs(self) -> Iterable[str]:
+        """The same, where an empty one stands for content that there is not."""
+        return ()
+
 
 class SessionOpened(Event, frozen=True):
-    """The first call of a session arrived; ``source`` is what told it apart: a header's name or ``lineage``.
-
-    ``arm`` is the arm of an experiment that it was given to; ``learned`` the version of what other sessions had taught
-    by then, which it goes by to its end.
-    """
+    """The first call of a session arrived."""
 
     tenant: str
-    key: str
-    source: str
+    key: str  # what the client calls the session, empty where it does not
+    source: str  # what the session was told apart by: a header's name, or ``lineage``
     harness: str = ""
-    arm: str = ""
-    learned: str = ""
+    arm: str = ""  # the arm of an experiment that it was given to
+    learned: str = ""  # the version of what other sessions had taught by then; it goes by it to its end
+
+
+class BranchReason(StrEnum):
+    """Why a branch was opened; the log holds its value."""
+
+    ROOT = "root"
+    SUBAGENT = "subagent"
+    SIDE = "side"
+    FORK = "fork"
 
 
 class BranchOpened(Event, frozen=True):
-    """A new line of history began, after ``fork_call`` of branch ``parent`` where it has one.
-
-    ``reason`` is root, subagent, side or fork; ``lane`` is the agent's id where the client names it. ``seed``,
-    ``family`` and ``kin`` are the hashes by which later calls are compared to this branch (``pager.sessions.lineage``),
-    ``head`` is how many system messages it begins with. Logs from before these two were kept have neither.
-    """
+    """A new line of history began."""
 
     branch: int
-    reason: str
+    reason: str  # a BranchReason
     dialect: str
-    lane: str = ""
+    lane: str = ""  # the agent's id, where the client names it
     parent: int | None = None
-    fork_call: int = 0
+    fork_call: int = 0  # the last call that it shares with its parent
+    # Hashes by which later calls are compared to this branch (``pager.sessions.lineage``).
     seed: str = ""
     family: str = ""
-    kin: str = ""
-    head: int = 0
+    kin: str = ""  # empty in logs from before it was kept
+    head: int = 0  # system messages at its beginning; 0 in logs from before it was kept
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):
-    """A value taken out of a body at ``offset``: a blob's digest, or empty for the list of messages."""
+    """A value taken out of a body."""
 
     offset: int
-    digest: str
+    digest: str  # of its blob, or empty for the list of messages
 
 
 class CallReceived(Event, frozen=True):
-    """A request arrived, written as its difference from the request of its parent call.
-
-    The first ``keep`` messages are those of call (``parent_branch``, ``parent_call``), ``messages`` are the digests of
-    the rest. ``skeleton`` is the blob of the body without what ``cuts`` took out; ``separator`` stood between the
-    messages.
-    ``body`` is a digest over the digests of all parts, the same only for the same bytes; ``size`` is of the whole body,
-    decoded from its content ``encoding``.
-    ``head_marks`` and ``auto_mark`` are the lifetimes that the client's cache marks outside of the messages ask for, in
-    seconds; ``auto_mark`` is that of a mark for the request as a whole.
-    """
+    """A request arrived, written as its difference from the request of its parent call."""
 
     branch: int
     call: int
@@ -86,79 +90,53 @@ class CallReceived(Event, frozen=True):
     path: str
     model: str
     stream: bool
-    body: str
-    size: int
-    skeleton: str
+    body: str  # a digest over the digests of all parts, the same only for the same bytes
+    size: int  # of the whole body, decoded from its content ``encoding``
+    skeleton: str  # the blob of the body without what ``cuts`` took out
     cuts: list[Cut]
-    keep: int = 0
-    messages: list[str] = []
-    separator: str = ""
+    keep: int = 0  # messages at the beginning that are those of the parent call
+    messages: list[str] = []  # the digests of the others
+    separator: str = ""  # between the messages
     parent_branch: int | None = None
     parent_call: int = 0
     encoding: str = ""
     lineage: str = ""
     server_state: str = ""
     headers: dict[str, str] = {}
-    head_marks: list[float] = []
-    auto_mark: float = 0.0
+    head_marks: list[float] = []  # lifetimes in seconds that the client's cache marks outside of the messages ask for
+    auto_mark: float = 0.0  # that of a cache mark for the request as a whole
 
-
-class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens as the provider reported them; ``input`` is the whole prompt, cached and written parts included.
-
-    ``tells_cached`` is whether it said anything of cached tokens; logs from before that was kept never say so.
-    ``written_5m`` and ``written_1h`` are the parts of ``written`` that live 5 minutes and an hour; both are 0 where the
-    provider does not say, and in logs from before they were kept.
-    """
-
-    input: int = 0
-    cached: int = 0
-    written: int = 0
-    output: int = 0
-    reasoning: int = 0
-    tells_cached: bool = False
-    written_5m: int = 0
-    written_1h: int = 0
-
-    @property
-    def cached_if_told(self) -> int | None:
-        """The cached tokens; None where the provider said nothing of them."""
-        return self.cached if self.tells_cached or self.cached else None
+    def _blobs(self) -> Iterable[str]:
+        return [self.skeleton, *(cut.digest for cut in self.cuts), *self.messages]
 
 
 class AnswerFinished(Event, frozen=True):
-    """The answer reached its end. ``body`` is the blob of the response as it came; times are milliseconds.
-
-    ``model`` is the one that was asked for, ``served`` the one that the provider says answered. ``estimate`` is our own
-    count of the client's prompt, or 0 where a PromptCounted follows; ``usage`` is the provider's.
-
-    Where the prompt that went out was not the client's, ``sent`` is a digest over the client's and every change to it,
-    ``sent_size`` its bytes, and ``legs`` counts the hidden legs before this answer; what is told here is of the last
-    leg. ``named`` counts the handles of evicted pages that stand in the answer's text. ``redacted`` counts the bytes
-    of a credential in it that were replaced by stars before it was written.
-    """
+    """The answer reached its end; where there were hidden legs before it, this is the last one."""
 
     branch: int
     call: int
     attempt: int
     status: int
     finish: str
-    body: str
+    body: str  # the blob of the response as it came
     size: int
     first_byte_ms: float
     total_ms: float
-    model: str = ""
-    served: str = ""
+    model: str = ""  # that was asked for
+    served: str = ""  # that the provider says answered
     answer_id: str = ""
-    usage: Tokens | None = None
-    estimate: int = 0
+    usage: Usage | None = None
+    estimate: int = 0  # our own count of the client's prompt, 0 where a PromptCounted follows
     encoding: str = ""
     error: str = ""
-    sent: str = ""
-    sent_size: int = 0
-    legs: int = 0
-    named: int = 0
-    redacted: int = 0
+    sent: str = ""  # a digest over the client's prompt and every change to it, where another one was sent
+    sent_size: int = 0  # bytes of the prompt that was sent
+    legs: int = 0  # hidden legs before this answer
+    named: int = 0  # handles of evicted pages in the answer's text
+    redacted: int = 0  # bytes of a credential in the body that were replaced by stars before it was written
+
+    def _blobs(self) -> Iterable[str]:
+        return [self.body]
 
 
 class PromptCounted(Event, frozen=True):
@@ -171,7 +149,7 @@ class PromptCounted(Event, frozen=True):
 
 
 class ToolCalled(Event, frozen=True):
-    """The model called a tool. ``key`` is the idempotency key, equal for every repetition of the same call."""
+    """The model called a tool."""
 
     branch: int
     call: int
@@ -179,173 +157,171 @@ class ToolCalled(Event, frozen=True):
     index: int
     tool: str
     call_id: str
-    arguments: str
-    key: str
+    arguments: str  # their blob
+    key: str  # the idempotency key, equal for every repetition of the same call
+
+    def _blobs(self) -> Iterable[str]:
+        return [self.arguments]
+
+
+class FailurePhase(StrEnum):
+    """How far a request came before it failed; the log holds its value."""
+
+    CONNECT = "connect"
+    STATUS = "status"  # an error status came back
+    STREAM = "stream"  # the answer broke off
+    CLIENT = "client"  # the client left
+    PROXY = "proxy"  # the proxy was stopped, or failed
 
 
 class AttemptFailed(Event, frozen=True):
-    """An attempt at a call brought no whole answer.
-
-    ``phase`` says how far it came: connect, status (an error status came back), stream (it broke off), client (the
-    client left) or proxy (we were stopped, or failed). ``body`` is the blob of what had come by then, with
-    ``redacted`` bytes of a credential replaced by stars.
-    """
+    """An attempt at a call brought no whole answer."""
 
     branch: int
     call: int
     attempt: int
-    phase: str
+    phase: str  # a FailurePhase
     error: str
     status: int = 0
     retry_after: str = ""
-    body: str = ""
+    body: str = ""  # the blob of what had come by then
     size: int = 0
     total_ms: float = 0.0
-    redacted: int = 0
+    redacted: int = 0  # bytes of a credential in the body that were replaced by stars
+
+    def _blobs(self) -> Iterable[str]:
+        return [self.body]
 
 
 class Bypassed(Event, frozen=True):
-    """A call went out without our help; ``reason`` is a fixed word, ``detail`` says more."""
+    """A call went out without our help."""
 
-    reason: str
+    reason: str  # a pager.log.bypass.BypassReason
     detail: str = ""
     branch: int | None = None
     call: int = 0
 
 
 class Evicted(msgspec.Struct, frozen=True, array_like=True):
-    """A page that is not in the prompt any more: its name in the branch, its place, and the stub in its stead.
+    """A page that is not in the prompt any more."""
 
-    ``message`` is the digest of the message that holds it and ``key`` its place there.
-    """
+    page: str  # its name in the branch
+    message: str  # the digest of the message that holds it
+    key: str  # its place in the message
+    stub: str  # the text in its stead
 
-    page: str
-    message: str
-    key: str
-    stub: str
+
+class RepackCause(StrEnum):
+    """Why the prompt of a branch changed before its end; the log holds its value."""
+
+    POLICY = "policy"
+    RESCUE = "rescue"  # it would not fit the model's window
+    CLIENT = "client"  # the client changed what the prompt was built on
 
 
 class Repacked(Event, frozen=True):
-    """The prompt of a branch changed before its end, from this call on.
-
-    ``cause`` is policy, rescue (it would not fit the model's window) or client (what a hidden leg stood beside is gone
-    from the client's history). ``pages`` are now evicted; ``tool`` is the name of the tool that was added for them.
-    ``saved`` counts the tokens that every call from now on is shorter by, ``rewritten`` those that the provider must
-    read again, ``price`` what that costs in units of one uncached input token.
-    """
+    """The prompt of a branch changed before its end, from this call on."""
 
     branch: int
     call: int
     attempt: int
-    cause: str
+    cause: str  # a RepackCause
     reason: str
     policy: str = ""
-    tool: str = ""
+    tool: str = ""  # the name of the tool that was added for the pages
     warm: bool = False
-    pages: list[Evicted] = []
-    saved: int = 0
-    rewritten: int = 0
-    price: float = 0.0
+    pages: list[Evicted] = []  # that are evicted now
+    saved: int = 0  # tokens that every call from now on is shorter by
+    rewritten: int = 0  # tokens that the provider must read again
+    price: float = 0.0  # what that costs, in units of one uncached input token
+
+    def _blobs(self) -> Iterable[str]:
+        return [page.message for page in self.pages]
 
 
 class ToolsDecided(Event, frozen=True):
-    """It was decided in which form each tool of a branch is sent from this call on, until the client changes its tools.
+    """In which form each tool of a branch is sent from this call on, until the client changes its tools.
 
-    ``decision`` is the blob that says so, tool by tool, with the short forms themselves; ``offered`` the digest of the
-    client's list of tools, ``tool`` the name of the tool that was added for asking. Tokens are our own count: ``whole``
-    of the tools as the client offers them, ``sent`` as they are sent, by form ``slim`` and ``deferred``, each of so
-    many tools. ``price`` is what the change costs, in units of one uncached input token.
+    Tokens are our own count.
     """
 
     branch: int
     call: int
     attempt: int
-    decision: str
-    offered: str
+    decision: str  # the blob of the decision, tool by tool, with the short forms themselves
+    offered: str  # the digest of the client's list of tools
     reason: str
-    tool: str = ""
+    tool: str = ""  # the name of the tool that was added for asking
     tools: int = 0
-    whole: int = 0
-    sent: int = 0
-    slim: int = 0
-    deferred: int = 0
-    price: float = 0.0
+    whole: int = 0  # tokens of the tools as the client offers them
+    sent: int = 0  # tokens of the tools as they are sent
+    slim: int = 0  # tools in this form
+    deferred: int = 0  # tools in this form
+    price: float = 0.0  # what the change costs, in units of one uncached input token
+
+    def _blobs(self) -> Iterable[str]:
+        return [self.decision]
 
 
 class Marked(Event, frozen=True):
-    """Cache marks of ours were set in a branch, from this call on until others are.
-
-    ``ends``: the client sets none at all, so what stands before the messages and the last of them are marked.
-    ``anchors`` are the prefixes, by their number of items as they go out, that are kept alive for a later repack.
-    ``legs``: hidden legs end at a mark of their own.
-    """
+    """Cache marks of ours were set in a branch, from this call on until others are."""
 
     branch: int
     call: int
     attempt: int
-    ends: bool = False
-    anchors: list[int] = []
-    legs: bool = False
+    ends: bool = False  # the client sets none at all, so we mark what is before the messages, and the last of them
+    anchors: list[int] = []  # prefixes, by their number of items as sent, that are kept alive for a later repack
+    legs: bool = False  # hidden legs end at a mark of their own
 
 
 class LegFinished(Event, frozen=True):
-    """A hidden leg of a call ended: the model asked for pages, and was answered here.
-
-    ``said`` is the blob of what it said with our answers, as it stands in the prompt from now on; ``body`` that of the
-    response as it came, but for ``redacted`` bytes of a credential. ``pages`` are the handles of which the model got
-    something, ``unknown`` those it made up;
-    ``imitated`` counts calls of the client's tools that were held back because they named a stub. ``schemas`` are the
-    tools that the model asked for in full, ``invalid`` those whose calls did not fit. ``mixed``: it is the last leg,
-    answered when the client's results come; its tokens are then those of the AnswerFinished.
-    """
+    """A hidden leg of a call ended: the model asked for pages, and was answered here."""
 
     branch: int
     call: int
     attempt: int
     leg: int
-    said: str
-    body: str
+    said: str  # the blob of the model's message with our answers, as it is in the prompt from now on
+    body: str  # the blob of the response as it came
     size: int
     total_ms: float = 0.0
     answer_id: str = ""
-    usage: Tokens | None = None
-    pages: list[str] = []
-    unknown: list[str] = []
-    imitated: int = 0
-    schemas: list[str] = []
-    invalid: list[str] = []
-    mixed: bool = False
-    redacted: int = 0
+    usage: Usage | None = None
+    pages: list[str] = []  # handles of which the model got something
+    unknown: list[str] = []  # handles that it made up
+    imitated: int = 0  # calls of the client's tools that were held back because they named a stub
+    schemas: list[str] = []  # tools that the model asked for in full
+    invalid: list[str] = []  # tools whose calls did not fit their schema
+    mixed: bool = False  # the last leg, answered when the client's results come; its tokens are in the AnswerFinished
+    redacted: int = 0  # bytes of a credential in the body that were replaced by stars
+
+    def _blobs(self) -> Iterable[str]:
+        return [self.said, self.body]
 
 
 class LegFailed(Event, frozen=True):
-    """A request of ours for a hidden leg brought no answer.
-
-    ``leg`` is the number of the leg, ``tries`` counts its requests so far. ``phase`` is connect, status (an error
-    status came back) or stream (it broke off, or an error came in it, before the client was shown anything of it).
-    ``wait`` are the seconds after which it was sent again; None where it was given up.
-    """
+    """A request of ours for a hidden leg brought no answer."""
 
     branch: int
     call: int
     attempt: int
     leg: int
-    tries: int
-    phase: str
+    tries: int  # requests for this leg so far
+    phase: str  # a FailurePhase; the client was shown nothing of what failed
     error: str
     status: int = 0
-    wait: float | None = None
+    wait: float | None = None  # seconds after which it was sent again; None where it was given up
 
 
 class Learned(Event, frozen=True):
-    """What the log's sessions teach was worked out anew; ``content`` is its blob, and its version.
+    """What the log's sessions teach was worked out anew."""
 
-    It counts ``sessions`` sessions, of the events up to the sequence number ``upto``.
-    """
+    content: str  # its blob, and its version
+    sessions: int  # that it counts
+    upto: int  # the sequence number of the last event that it counts
 
-    content: str
-    sessions: int
-    upto: int
+    def _blobs(self) -> Iterable[str]:
+        return [self.content]
 
 
 EVENT_TYPES: tuple[type[Event], ...] = tuple(Event.__subclasses__())
@@ -354,8 +330,11 @@ _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, EVENT_TYP
 
 
 def encode(event: Event) -> bytes:
-    """The event as the log keeps it."""
-    return _encoder.encode(event)
+    """The event as the log keeps it; raises StoreError where it can't be written."""
+    try:
+        return _encoder.encode(event)
+    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+        raise StoreError(f"an event can't be written: {error}") from error
 
 
 def decode(data: bytes, version: int = SCHEMA_VERSION) -> Event:

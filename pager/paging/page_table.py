@@ -24,7 +24,6 @@ from pager.log.events import (
     LegFinished,
     Marked,
     Repacked,
-    Tokens,
     ToolsDecided,
 )
 from pager.paging.evicted_pages import Past
@@ -57,6 +56,7 @@ from pager.pricing.provider_cache import Evidence
 from pager.pricing.token_scale import Yardstick
 from pager.text.references import Index
 from pager.tools.decide import Sent, Toolset
+from pager.values import Usage
 from pager.wire.stitching import Expander, Leg
 
 LONGER = 24
@@ -366,14 +366,14 @@ class PageTable:
             case _:
                 pass
 
-    def learn_usage(self, usage: Tokens, size: int, call: int) -> None:
+    def learn_usage(self, usage: Usage, size: int, call: int) -> None:
         """Learn from the provider's count of a call's prompt, which had ``size`` bytes; 0 where that is unknown."""
         if usage.input and size:
             self.reported = (usage.input, size)
             self.yardstick.report(call, usage.input, size)
         self._learn_cache(usage)
 
-    def _learn_cache(self, usage: Tokens) -> None:
+    def _learn_cache(self, usage: Usage) -> None:
         self.evidence.reported(usage.input, usage.cached_if_told)
         self.evidence.granted_by(usage.written_5m, usage.written_1h)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pager.errors import StoreError
 from pager.log.bypass import BypassReason
-from pager.log.events import BranchOpened, Bypassed, Marked, Repacked
+from pager.log.events import BranchOpened, Bypassed, Marked, RepackCause, Repacked
 from pager.paging.conditions import Caller, carrier_of, terms_of
 from pager.paging.page import GRACE
 from pager.paging.page_table import Items, PageTable, Slot, Source
@@ -129,7 +129,7 @@ class Pager:
         )
         if table.lost_legs:
             gone = f"the place of {table.lost_legs} hidden legs is gone from the client's history"
-            paged.events.append(Repacked(*call.where, cause="client", reason=gone, policy=rule.name))
+            paged.events.append(Repacked(*call.where, cause=RepackCause.CLIENT, reason=gone, policy=rule.name))
             table.apply(paged.events[-1])
         if call.bypass:
             self._in_full(paged, BypassReason.ASKED, call.bypass)

@@ -7,10 +7,11 @@ even those that the rules protect.
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from pager.log.events import RepackCause
 from pager.paging.page import (
     ERROR_CALLS,
     GRACE,
@@ -62,7 +63,7 @@ class Plan(NamedTuple):
     the prefixes, by their number of slots, that cache marks of ours should end, the most useful first.
     """
 
-    cause: str = ""
+    cause: RepackCause | Literal[""] = ""  # empty where nothing changes
     reason: str = ""
     pages: tuple[Page, ...] = ()
     rejected: str = ""
@@ -203,7 +204,7 @@ def _allowed(decision: Decision, table: PageTable, seen: View) -> Plan:
     if broken:
         return Plan(reason=decision.reason, rejected=broken)
     chosen = sorted((table.known[name] for name in decision.evict), key=lambda page: page.row)
-    return _priced("policy", decision.reason, chosen, table, seen)
+    return _priced(RepackCause.POLICY, decision.reason, chosen, table, seen)
 
 
 def _slot_of(position: int | None, table: PageTable) -> int | None:
@@ -259,9 +260,9 @@ def _markable(table: PageTable, prefix: int) -> int:
 def unasked(table: PageTable, names: Collection[str]) -> Plan:
     """What must change though no policy wants it, in a request whose client has tools of these names."""
     if table.tool and table.tool in names:
-        return Plan("client", "the client now has a tool of the added tool's name")
+        return Plan(RepackCause.CLIENT, "the client now has a tool of the added tool's name")
     if table.changed and not table.tool:
-        return Plan("rescue", "a call that could not carry the tool was evicted before")
+        return Plan(RepackCause.RESCUE, "a call that could not carry the tool was evicted before")
     return Plan()
 
 
@@ -279,10 +280,10 @@ def rescue(table: PageTable, outside: int, terms: Terms, excess: int) -> Plan:
             freed += one.tokens - one.stub_tokens
     gone.sort(key=lambda page: page.row)
     reason = f"{excess} tokens too many for a window of {terms.window}; {len(gone)} pages go and free {freed}"
-    return _priced("rescue", reason, gone, table, seen) if gone else Plan("rescue", reason)
+    return _priced(RepackCause.RESCUE, reason, gone, table, seen) if gone else Plan(RepackCause.RESCUE, reason)
 
 
-def _priced(cause: str, reason: str, gone: list[Page], table: PageTable, seen: View) -> Plan:
+def _priced(cause: RepackCause, reason: str, gone: list[Page], table: PageTable, seen: View) -> Plan:
     """A plan with its price: tokens behind what the provider still finds are written again; all, without the tool."""
     it, first = columns(seen.pages), gone[0].row
     saved = sum([int(it.tokens[page.row] - it.stub_tokens[page.row]) for page in gone])

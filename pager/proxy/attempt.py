@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from pager.errors import NotUnderstood
+from pager.log.events import FailurePhase
 from pager.proxy.request_body import unpacked
 from pager.values import Answer
 from pager.wire.dialect import Dialect
@@ -28,7 +29,7 @@ class Attempt:
     read: float = 0.0  # when the request was here in full
     went_out: float = 0.0  # when its first request went upstream
     sent: int = 0  # bytes of all requests that went upstream
-    phase: str = "proxy"  # how far it came if it failed, else empty
+    phase: FailurePhase | None = FailurePhase.PROXY  # how far it came if it failed
 
     def going_out(self, size: int) -> None:
         """A request of so many bytes goes upstream now."""
@@ -37,7 +38,7 @@ class Attempt:
 
     def judge(self, failure: "Failure | None") -> None:
         """Note what became of it."""
-        self.phase = failure.phase if failure is not None else "status" if self.status >= 400 else ""
+        self.phase = failure.phase if failure is not None else FailurePhase.STATUS if self.status >= 400 else None
 
     def begin_leg(self) -> None:
         """A request goes out; what is kept is of the last one for an answer."""
@@ -64,11 +65,11 @@ class Attempt:
 class Failure(NamedTuple):
     """Why an attempt brought no whole answer: how far it came, and what was said."""
 
-    phase: str
+    phase: FailurePhase
     error: str
 
 
-STOPPED = Failure("proxy", "the proxy was stopped, or failed, before the answer was whole")
+STOPPED = Failure(FailurePhase.PROXY, "the proxy was stopped, or failed, before the answer was whole")
 
 
 def read_answer(dialect: Dialect, attempt: Attempt, failure: Failure | None) -> tuple[bytes, Answer, Failure | None]:
@@ -86,7 +87,7 @@ def read_answer(dialect: Dialect, attempt: Attempt, failure: Failure | None) -> 
 def _judged(dialect: Dialect, attempt: Attempt, body: bytes, failure: Failure | None) -> tuple[Answer, Failure | None]:
     """What the model said, and what failed; a whole answer counts even if the client left or the line broke then."""
     if attempt.status >= 400:
-        return Answer(), failure or Failure("status", body[:500].decode("utf-8", "replace"))
+        return Answer(), failure or Failure(FailurePhase.STATUS, body[:500].decode("utf-8", "replace"))
     if not attempt.status:
         return Answer(), failure or STOPPED
     try:
@@ -95,7 +96,7 @@ def _judged(dialect: Dialect, attempt: Attempt, body: bytes, failure: Failure | 
         return Answer(error=str(error)), failure
     if answer.complete or "text/event-stream" not in attempt.header(b"content-type"):
         return answer, None
-    return answer, failure or Failure("stream", answer.error or "the stream ended before the answer did")
+    return answer, failure or Failure(FailurePhase.STREAM, answer.error or "the stream ended before the answer did")
 
 
 def answer_of(dialect: Dialect, attempt: Attempt, body: bytes) -> Answer:

@@ -22,7 +22,7 @@ from pager.errors import BadRequest, BodyTooLarge, BodyTooSlow, NotAllowed, NotU
 from pager.host_names import is_loopback
 from pager.log.body_delta import around_items
 from pager.log.bypass import BypassReason
-from pager.log.events import Event
+from pager.log.events import Event, FailurePhase
 from pager.log.store import Batch, Store
 from pager.log.stores import Location
 from pager.paging.conditions import Caller
@@ -35,7 +35,7 @@ from pager.proxy.drive_legs import Effects, LegDriver
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.fault_loop import FaultLoop, LoopSettings
 from pager.proxy.hot_sessions import HEAVY_BYTES, HotSessions, is_heavy, off_the_loop, stop_paging
-from pager.proxy.log_records import CallHistory, Incoming, Outcome, PlacedCall, received, tokens
+from pager.proxy.log_records import CallHistory, Incoming, Outcome, PlacedCall, received
 from pager.proxy.log_writer import LogWriter
 from pager.proxy.redaction import secrets_of
 from pager.proxy.relay import Relay, Scope, Send, Watch, refuse, said, streamed
@@ -188,7 +188,7 @@ class CallLog:
         self.sessions.answered(call, answer)
         self.record(call, log_records.answered(call, answer, outcome, estimate))
 
-    def failed(self, call: PlacedCall, phase: str, error: str, outcome: Outcome) -> None:
+    def failed(self, call: PlacedCall, phase: FailurePhase, error: str, outcome: Outcome) -> None:
         """Append that an attempt brought no whole answer."""
         self.record(call, log_records.failed(call, phase, error, outcome))
 
@@ -349,7 +349,7 @@ class Pipeline:
                 relayed = self._relay.watched(dialect, Watch(receive), send, attempt, legs)
                 ended = await self._fail_open.result(_wrapped(relayed), in_full)
                 worked = ended is not None
-                failure = ended[0] if ended is not None else Failure("proxy", "splicing the answer failed")
+                failure = ended[0] if ended is not None else Failure(FailurePhase.PROXY, "splicing the answer failed")
             if loop is None or (not worked and not attempt.begun):
                 failure = await self._relay.attempt(dialect, scope, Watch(receive), send, body, attempt)
         finally:
@@ -447,7 +447,7 @@ class Pipeline:
             outcome = replace(
                 outcome, named=sum(handle in call.paged.table.shown for handle in HANDLE.findall(answer.text))
             )
-        usage = tokens(answer)
+        usage = answer.usage
         if call.paged is not None and usage is not None:
             size = 0 if outcome.legs else outcome.sent_size or len(call.incoming.request.body)
             call.paged.table.learn_usage(usage, size, call.placement.call)

@@ -22,7 +22,7 @@ import msgspec
 
 from pager.errors import BadRequest, NotUnderstood
 from pager.log.bypass import BypassReason
-from pager.log.events import Bypassed, Event, LegFailed, LegFinished
+from pager.log.events import Bypassed, Event, FailurePhase, LegFailed, LegFinished
 from pager.paging import held_calls as rules
 from pager.paging.call_guard import Guard
 from pager.paging.context_length import Overflow, overflow
@@ -33,7 +33,7 @@ from pager.paging.planner import ROOM, is_warm
 from pager.paging.render import Outgoing
 from pager.proxy import request_body, retries
 from pager.proxy.attempt import Attempt
-from pager.proxy.log_records import PlacedCall, tokens
+from pager.proxy.log_records import PlacedCall
 from pager.proxy.redaction import redacted
 from pager.proxy.retries import Retries, RetryLimits, Setback
 from pager.proxy.stream_head import Opening
@@ -229,7 +229,8 @@ class FaultLoop:
             head: ResponseHead = yield self._request()
             came = yield from self._take(head)
         except LegBroke as broke:
-            if (yield from self._again(Setback("stream" if self._attempt.status else "connect", str(broke)))):
+            phase = FailurePhase.STREAM if self._attempt.status else FailurePhase.CONNECT
+            if (yield from self._again(Setback(phase, str(broke)))):
                 return True
             raise
         if came is Came.LEG and self._splice is not None:
@@ -339,7 +340,8 @@ class FaultLoop:
         answer = splice.answer()
         if answer.complete:
             return False
-        return (yield from self._again(Setback("stream", answer.error or "the stream ended before the answer did")))
+        error = answer.error or "the stream ended before the answer did"
+        return (yield from self._again(Setback(FailurePhase.STREAM, error)))
 
     def _go_on(self, splice: Splice) -> None:
         """The next leg goes on with the client's stream; where none of it has been sent, it begins it."""
@@ -426,7 +428,7 @@ class FaultLoop:
             size=len(body),
             total_ms=round((self._settings.moment() - begun) * 1000, 3),
             answer_id=answer.id,
-            usage=None if held.mixed else tokens(answer),
+            usage=None if held.mixed else answer.usage,
             pages=[handle for handle in replies.pages if handle not in tools],
             unknown=list(replies.unknown),
             imitated=replies.imitated,

@@ -1,7 +1,7 @@
 """What is written to the log of a call: the values that travel with it, and the events made of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from types import MappingProxyType
 from typing import NamedTuple
@@ -16,9 +16,9 @@ from pager.log.events import (
     Bypassed,
     CallReceived,
     Event,
+    FailurePhase,
     PromptCounted,
     SessionOpened,
-    Tokens,
     ToolCalled,
     encode,
 )
@@ -165,7 +165,7 @@ def answered(call: PlacedCall, answer: Answer, outcome: Outcome, estimate: int) 
     return _later(call, outcome.at, events, blobs, marks_of_answer(call, answer))
 
 
-def failed(call: PlacedCall, phase: str, error: str, outcome: Outcome) -> Batch:
+def failed(call: PlacedCall, phase: FailurePhase, error: str, outcome: Outcome) -> Batch:
     """The record of an attempt that brought no whole answer."""
     blobs = {sha256(outcome.body).digest(): outcome.body} if outcome.body else {}
     return _later(call, outcome.at, [attempt_failed(call, phase, error, outcome)], blobs)
@@ -263,7 +263,7 @@ def answer_finished(call: PlacedCall, answer: Answer, outcome: Outcome, estimate
         model=call.incoming.request.model,
         served=answer.model,
         answer_id=answer.id,
-        usage=tokens(answer),
+        usage=answer.usage,
         estimate=estimate,
         encoding=outcome.encoding,
         error=answer.error,
@@ -274,7 +274,7 @@ def answer_finished(call: PlacedCall, answer: Answer, outcome: Outcome, estimate
     )
 
 
-def attempt_failed(call: PlacedCall, phase: str, error: str, outcome: Outcome) -> AttemptFailed:
+def attempt_failed(call: PlacedCall, phase: FailurePhase, error: str, outcome: Outcome) -> AttemptFailed:
     """The event of an attempt that brought no whole answer."""
     return AttemptFailed(
         branch=call.placement.branch.number,
@@ -320,9 +320,3 @@ def marks_of_answer(call: PlacedCall, answer: Answer) -> dict[bytes, Place]:
     if answer.id and call.incoming.dialect.chains:
         marks.append(answer_mark(answer.id))
     return dict.fromkeys(marks, call.spot)
-
-
-def tokens(answer: Answer) -> Tokens | None:
-    """The provider's own counts, as the log keeps them."""
-    usage = answer.usage
-    return Tokens(**asdict(usage)) if usage else None

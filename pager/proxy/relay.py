@@ -9,6 +9,7 @@ import aiohttp
 from yarl import URL
 
 from pager.errors import BodyTooSlow
+from pager.log.events import FailurePhase
 from pager.proxy.attempt import Attempt, Failure
 from pager.proxy.request_body import Pace, Receive
 from pager.proxy.upstream import Body, Upstream, passed_on
@@ -75,10 +76,10 @@ class Relay:
                 except asyncio.CancelledError:
                     if not watch.left:
                         raise
-                    return Failure("client", "the client closed the connection")
+                    return Failure(FailurePhase.CLIENT, "the client closed the connection")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             await _unreachable(send, dialect, attempt, error)
-            return Failure("stream" if attempt.begun else "connect", said(error))
+            return Failure(FailurePhase.STREAM if attempt.begun else FailurePhase.CONNECT, said(error))
         return None
 
     async def _relay(self, dialect: Dialect, scope: Scope, send: Send, body: Body, attempt: Attempt) -> None:

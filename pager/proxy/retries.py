@@ -9,9 +9,11 @@ of one answer share a limit in number and in time.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import orjson
+
+from pager.log.events import FailurePhase
 
 FIRST_DELAY = 0.5
 """Seconds before the first retry; twice as many before each further one."""
@@ -53,7 +55,7 @@ class Setback:
     ``wait`` is in seconds, None where it does not say. ``passing`` is whether another try may succeed.
     """
 
-    phase: Literal["connect", "status", "stream"]
+    phase: FailurePhase
     error: str
     status: int = 0
     passing: bool = True
@@ -101,7 +103,7 @@ def refused(status: int, headers: Mapping[str, str], body: bytes, now: float) ->
         passing = asked == "true"
     elif any(word in body for word in _FOR_GOOD):
         passing = False
-    return Setback("status", message_of(body), status, passing, _wait(headers, now))
+    return Setback(FailurePhase.STATUS, message_of(body), status, passing, _wait(headers, now))
 
 
 def stream_error(data: bytes) -> Setback | None:
@@ -117,7 +119,7 @@ def stream_error(data: bytes) -> Setback | None:
         return None
     fields = error if isinstance(error, dict) else {"message": str(error)}
     names = [str(fields[key]) for key in ("code", "type") if fields.get(key) and fields[key] != "error"]
-    return Setback("stream", message_of(data), passing=not names or any(map(_is_temporary, names)))
+    return Setback(FailurePhase.STREAM, message_of(data), passing=not names or any(map(_is_temporary, names)))
 
 
 def message_of(body: bytes) -> str:

@@ -26,7 +26,7 @@ from hashlib import sha256
 from itertools import takewhile
 from typing import NamedTuple
 
-from pager.log.events import BranchOpened
+from pager.log.events import BranchOpened, BranchReason
 from pager.paging.page_table import common_length
 from pager.paging.session_pages import SessionPages
 from pager.sessions.identity import Key
@@ -357,13 +357,14 @@ def _under_another_prompt(session: Session, past: History) -> tuple[Branch | Non
     return (parent, fork) if fork else (None, 0)
 
 
-def _reason(session: Session, past: History, parent: Branch | None) -> str:
+def _reason(session: Session, past: History, parent: Branch | None) -> BranchReason:
     if parent is not None:
-        return "fork"
+        return BranchReason.FORK
     if past.lane and all(branch.lane != past.lane for branch in session.branches[:-1]):
-        return "subagent"
+        return BranchReason.SUBAGENT
     copied = any(call_id in session.issued for call_id in past.call_ids())
-    return "side" if len(session.branches) > 1 and (copied or not past.has_tools) else "root"
+    is_side = len(session.branches) > 1 and (copied or not past.has_tools)
+    return BranchReason.SIDE if is_side else BranchReason.ROOT
 
 
 def shared_messages(branch: Branch, digests: Sequence[bytes]) -> int:

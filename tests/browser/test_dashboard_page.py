@@ -17,7 +17,6 @@ from pager.log.events import (
     BranchOpened,
     CallReceived,
     SessionOpened,
-    Tokens,
 )
 from pager.log.store import Batch
 from pager.log.stores import open_store
@@ -99,7 +98,7 @@ class Log:
 
     def short_ones(self, count):
         """So many sessions of one call."""
-        usage = Tokens(input=1200, cached=900, output=50)
+        usage = Usage(input=1200, cached=900, output=50)
         for at in range(count):
             call = CallReceived(0, 1, 1, "chat", CHAT.path, MODEL, True, "b", 4000, "", [])
             answer = AnswerFinished(0, 1, 1, 200, "stop", "", 9, 1.0, 2.0, usage=usage)

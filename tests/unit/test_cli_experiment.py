@@ -10,10 +10,10 @@ from pager.log.events import (
     AnswerFinished,
     CallReceived,
     SessionOpened,
-    Tokens,
 )
 from pager.log.store import Batch
 from pager.log.stores import open_store
+from pager.values import Usage
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def log(tmp_path, sessions, days_ago=0.0):
         events = [SessionOpened("local", "", "lineage", arm=arm)]
         for call in range(1, calls + 1):
             events.append(CallReceived(0, call, 1, "chat", "/", "gpt-5.5", False, "", 9, "", []))
-            usage = Tokens(input=tokens + number)
+            usage = Usage(input=tokens + number)
             events.append(AnswerFinished(0, call, 1, 200, "stop", "", 0, 1.0, 2.0, model="gpt-5.5", usage=usage))
         store.append(Batch(f"s_{days_ago:g}_{number}", at, events)).result()
     store.close()

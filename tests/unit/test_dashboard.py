@@ -26,7 +26,6 @@ from pager.log.events import (
     PromptCounted,
     Repacked,
     SessionOpened,
-    Tokens,
     ToolsDecided,
 )
 from pager.log.store import Batch, Stored
@@ -81,7 +80,7 @@ def line_of(*events, session="s_1"):
 
 
 def test_a_session_is_told_in_one_line():
-    usage = Tokens(input=1000, cached=800, written=100, output=50)
+    usage = Usage(input=1000, cached=800, written=100, output=50)
     found = line_of(opened("mine"), BranchOpened(0, "root", "chat"), received(), answered(usage=usage))
     units = 0.1 * 800 + 1.25 * 100 + 100 + 5 * 50
     assert found == Line(
@@ -103,12 +102,12 @@ def test_a_session_is_told_in_one_line():
 
 
 def test_what_went_out_shorter_is_told_by_the_bytes_of_both():
-    found = line_of(opened(), received(size=4000), answered(usage=Tokens(input=500), sent_size=2000))
+    found = line_of(opened(), received(size=4000), answered(usage=Usage(input=500), sent_size=2000))
     assert (found.client, found.upstream) == (1000, 500)
 
 
 def test_hidden_legs_are_paid_for_and_the_first_one_tells_the_clients_prompt():
-    asked, told = Tokens(input=500, output=20), Tokens(input=700, output=30)
+    asked, told = Usage(input=500, output=20), Usage(input=700, output=30)
     found = line_of(
         opened(),
         received(size=4000),
@@ -137,15 +136,15 @@ def test_calls_are_under_way_until_they_are_answered_or_fail():
 
 
 def test_answers_without_a_call_and_without_counts_are_calls_all_the_same():
-    found = line_of(opened(), answered(7, Tokens(input=5)), received(), answered(), PromptCounted(0, 1, 1, 80))
+    found = line_of(opened(), answered(7, Usage(input=5)), received(), answered(), PromptCounted(0, 1, 1, 80))
     assert (found.calls, found.client, found.upstream) == (2, 0, 0)
 
 
 def test_an_unknown_price_is_not_guessed():
     index = Index(MODELS)
-    for row in rows(opened(), received(model="nobody's-model"), answered(usage=Tokens(input=10)), session="s_1"):
+    for row in rows(opened(), received(model="nobody's-model"), answered(usage=Usage(input=10)), session="s_1"):
         index.take(row)
-    for row in rows(opened(), received(), answered(usage=Tokens(input=10)), session="s_2"):
+    for row in rows(opened(), received(), answered(usage=Usage(input=10)), session="s_2"):
         index.take(row)
     assert index.line("s_1").dollars is None
     assert index.sums().unpriced == 1
@@ -173,9 +172,9 @@ EVENTS = st.sampled_from(
         opened("k"),
         received(1),
         received(2, 9000),
-        leg(usage=Tokens(input=50), pages=["pg_1"]),
-        answered(1, Tokens(input=100, cached=50, output=5)),
-        answered(2, Tokens(input=100), sent_size=4000),
+        leg(usage=Usage(input=50), pages=["pg_1"]),
+        answered(1, Usage(input=100, cached=50, output=5)),
+        answered(2, Usage(input=100), sent_size=4000),
         AttemptFailed(0, 2, 1, "status", "busy"),
         Repacked(0, 1, 1, "policy", ""),
     ]
@@ -635,7 +634,7 @@ class ReadCounted:
 
 def test_the_list_of_many_sessions_reads_every_event_once(tmp_path):
     store = open_store(f"sqlite:{tmp_path}")
-    usage = Tokens(input=1000, cached=800, output=50)
+    usage = Usage(input=1000, cached=800, output=50)
     for at in range(1_500):
         events = [opened(f"key-{at}"), BranchOpened(0, "root", "chat"), received(), answered(usage=usage)]
         last = store.append(Batch(f"s_{at:016x}", float(at), events, urgent=False))

@@ -18,6 +18,7 @@ from pager.log.events import (
     decode,
     encode,
 )
+from pager.values import Usage
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "log.md").read_text()
@@ -70,9 +71,9 @@ def test_the_golden_log_uses_every_field(kind):
 
 
 def test_no_cached_tokens_and_no_word_of_them_are_told_apart():
-    told, untold = events.Tokens(input=9, tells_cached=True), events.Tokens(input=9)
+    told, untold = Usage(input=9, tells_cached=True), Usage(input=9)
     assert (told.cached_if_told, untold.cached_if_told) == (0, None)
-    assert events.Tokens(input=9, cached=4).cached_if_told == 4, "a log from before it was kept whether this was told"
+    assert Usage(input=9, cached=4).cached_if_told == 4, "a log from before it was kept whether this was told"
 
 
 # Read as bytes a string can't hold half of a surrogate pair; the rest of Unicode must survive.
@@ -90,7 +91,7 @@ _values = {
     float | None: st.none() | st.floats(0, 9),
     list[events.Evicted]: st.lists(st.builds(events.Evicted, _text, _text, _text, _text), max_size=3),
     list[events.Cut]: st.lists(st.builds(events.Cut, st.integers(0, 9), _text), max_size=3),
-    events.Tokens | None: st.none() | st.builds(events.Tokens, *[st.integers(0, 9)] * 5, st.booleans()),
+    Usage | None: st.none() | st.builds(Usage, *[st.integers(0, 9)] * 5, st.booleans()),
 }
 
 

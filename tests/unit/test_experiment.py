@@ -25,11 +25,11 @@ from pager.log.events import (
     CallReceived,
     LegFinished,
     SessionOpened,
-    Tokens,
 )
 from pager.log.store import Batch
 from pager.log.stores.memory.store import Store
 from pager.pricing.rates import in_force
+from pager.values import Usage
 
 MODELS = in_force("", {"own": {"input": 2.0, "output": 10.0, "cached": 0.2, "written": 2.5}})
 SHARES = {"cost_aware": 0.9, "keep_all": 0.1}
@@ -65,7 +65,7 @@ def session(store, arm, cost, calls=3, model="own", at=100.0):
 
 
 def _answer(number, cost, model):
-    return answer(number, Tokens(input=round(cost)), model)
+    return answer(number, Usage(input=round(cost)), model)
 
 
 def experiment(store, since=0.0, models=MODELS, shares=SHARES):
@@ -77,7 +77,7 @@ def experiment(store, since=0.0, models=MODELS, shares=SHARES):
 
 def test_an_arm_is_the_sum_of_its_sessions_legs_and_all():
     store = Store()
-    usage = Tokens(input=1_000, cached=500, written=100, output=10)
+    usage = Usage(input=1_000, cached=500, written=100, output=10)
     log(store, "cost_aware", call(1), leg(1, usage), answer(1, usage), call(2), failed(2), answer(2, usage))
     (arm,) = experiment(store).arms
     units = 3 * (0.1 * 500 + 1.25 * 100 + 400 + 5 * 10)
@@ -88,14 +88,14 @@ def test_an_arm_is_the_sum_of_its_sessions_legs_and_all():
 
 def test_a_leg_that_is_told_with_its_answer_is_paid_once():
     store = Store()
-    log(store, "a", call(1), leg(1, None, mixed=True), answer(1, Tokens(100)), call(2), answer(2, Tokens(100)))
+    log(store, "a", call(1), leg(1, None, mixed=True), answer(1, Usage(100)), call(2), answer(2, Usage(100)))
     (arm,) = experiment(store).arms
     assert (arm.units, arm.page_ins) == (200.0, 1)
 
 
 def test_a_second_attempt_costs_again_but_is_no_other_call():
     store = Store()
-    log(store, "a", call(1), answer(1, Tokens(100)), answer(1, Tokens(100), attempt=2), call(2), answer(2, Tokens(100)))
+    log(store, "a", call(1), answer(1, Usage(100)), answer(1, Usage(100), attempt=2), call(2), answer(2, Usage(100)))
     (arm,) = experiment(store).arms
     assert (arm.units, arm.calls) == (300.0, 2)
 
@@ -104,7 +104,7 @@ def test_sessions_that_are_too_short_or_untold_are_left_out_and_counted():
     store = Store()
     session(store, "a", 10, calls=1)
     log(store, "a", call(1), answer(1), call(2), answer(2))
-    log(store, "a", call(1), answer(1), call(2), answer(2, Tokens(7)))
+    log(store, "a", call(1), answer(1), call(2), answer(2, Usage(7)))
     log(store, "", call(1), answer(1))
     found = experiment(store)
     (arm,) = found.arms

@@ -20,7 +20,6 @@ from pager.log.events import (
     Bypassed,
     CallReceived,
     LegFinished,
-    Tokens,
     ToolsDecided,
 )
 from pager.log.store import Batch
@@ -90,7 +89,7 @@ def play(store, calls, *, policy=None, name="cost_aware", dialect="chat", arms=N
                 await one.then(call_log, pager, entry, now)
             usage = Usage(one.tokens, tells_cached=True) if one.tokens else None
             if entry.paged is not None and one.tokens:
-                counted = Tokens(one.tokens, tells_cached=True)
+                counted = Usage(one.tokens, tells_cached=True)
                 entry.paged.table.learn_usage(counted, len(raw), entry.placement.call)
             call_log.answered(entry, Answer(text="Yes.", usage=usage), Outcome(200, b"{}", 1.0, 2.0, now), 0)
         await call_log.drain()

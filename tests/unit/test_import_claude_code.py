@@ -8,8 +8,8 @@ from instrumentation.accounting.billing import tokens_in
 from instrumentation.replay import log_files
 from instrumentation.replay.compare import Contender, ReplayConditions, compare
 from instrumentation.replay.log_files import Problems
-from pager.log.events import Tokens
 from pager.pricing.tokens import BYTES_A_TOKEN
+from pager.values import Usage
 
 SESSION = "5f0c6d2e-0001-4000-8000-000000000001"
 
@@ -115,7 +115,7 @@ def test_an_answer_counts_once_with_its_last_counts(tmp_path):
     log.answer("m1", use("t1"), output=40)
     log.result("t1", "x")
     (step,) = only(log.read(tmp_path)).steps
-    assert step.usage == Tokens(1104, 1000, 100, 40, tells_cached=True)
+    assert step.usage == Usage(1104, 1000, 100, 40, tells_cached=True)
     assert step.output == 40
 
 
@@ -126,8 +126,8 @@ def test_tokens_written_for_an_hour_are_kept_apart_for_each_call(tmp_path):
     log.user("more")
     log.answer("m2", text("b"))
     first, second = only(log.read(tmp_path)).steps
-    assert first.usage == Tokens(1104, 1000, 100, 9, tells_cached=True, written_5m=30, written_1h=70)
-    assert second.usage == Tokens(1104, 1000, 100, 9, tells_cached=True), "an older version does not say"
+    assert first.usage == Usage(1104, 1000, 100, 9, tells_cached=True, written_5m=30, written_1h=70)
+    assert second.usage == Usage(1104, 1000, 100, 9, tells_cached=True), "an older version does not say"
 
 
 def test_counts_of_an_answer_that_had_only_begun_are_not_its_output(tmp_path):
@@ -364,7 +364,7 @@ def test_sub_agents_in_lines_of_progress_are_branches_of_their_own(tmp_path):
     assert [message["content"] for message in sent(said["done a"])][-1] == [
         {"type": "tool_result", "tool_use_id": "at", "content": "found a"}
     ]
-    assert said["done b"].usage == Tokens(845, 800, 40, 7, tells_cached=True)
+    assert said["done b"].usage == Usage(845, 800, 40, 7, tells_cached=True)
     assert said["done b"].model == "claude-haiku-4-5"
     assert sent(said["well"])[-1]["content"][0]["content"] == "both done", "the user's own line goes on"
 

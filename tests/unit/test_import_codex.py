@@ -5,7 +5,7 @@ import json
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.replay import log_files
 from instrumentation.replay.log_files import Problems
-from pager.log.events import Tokens
+from pager.values import Usage
 
 THREAD = "019a2d7a-41c4-78b1-b7cc-a45d62a89cd5"
 
@@ -93,7 +93,7 @@ def test_what_the_model_gives_in_one_go_is_an_answer(tmp_path):
     assert (recording.name, recording.dialect, recording.harness) == (THREAD, "responses", "codex 0.166.0")
     assert words(first) == ["<environment_context>...</environment_context>", "list the files"]
     assert (first.said, first.called, first.model) == ("I look.\nls src\npwd", ("exec_command",) * 2, "gpt-5-codex")
-    assert first.usage == Tokens(3000, 2000, 0, 9, 3, tells_cached=True)
+    assert first.usage == Usage(3000, 2000, 0, 9, 3, tells_cached=True)
     assert [item["type"] for item in sent(second)] == [
         *("reasoning", "message", "function_call", "function_call", "function_call_output", "function_call_output")
     ]

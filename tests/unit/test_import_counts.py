@@ -10,8 +10,8 @@ from instrumentation.replay.drafts import (
     outside,
 )
 from instrumentation.replay.inferred_tools import InferredTools, offers_in, written
-from pager.log.events import Tokens
 from pager.pricing.tokens import BYTES_A_TOKEN
+from pager.values import Usage
 
 
 @pytest.mark.parametrize(
@@ -20,18 +20,18 @@ from pager.pricing.tokens import BYTES_A_TOKEN
         (None, None),
         ({}, None),
         ("many", None),
-        ({"prompt_tokens": 9, "completion_tokens": 2}, Tokens(9, output=2)),
+        ({"prompt_tokens": 9, "completion_tokens": 2}, Usage(9, output=2)),
         (
             {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 8}},
-            Tokens(9, 8, 0, 2, tells_cached=True),
+            Usage(9, 8, 0, 2, tells_cached=True),
         ),
         (
             {"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": None}},
-            Tokens(9, 0, 0, 2, tells_cached=True),
+            Usage(9, 0, 0, 2, tells_cached=True),
         ),
         (
             {"input_tokens": 1, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3, "output_tokens": 2},
-            Tokens(9, 5, 3, 2, tells_cached=True),
+            Usage(9, 5, 3, 2, tells_cached=True),
         ),
         (
             {
@@ -41,13 +41,13 @@ from pager.pricing.tokens import BYTES_A_TOKEN
                 "cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 7},
                 "output_tokens": 2,
             },
-            Tokens(15, 5, 9, 2, tells_cached=True, written_5m=2, written_1h=7),
+            Usage(15, 5, 9, 2, tells_cached=True, written_5m=2, written_1h=7),
         ),
         (
             {"input_tokens": 1, "cache_creation_input_tokens": 9, "cache_creation": None},
-            Tokens(10, 0, 9, 0),
+            Usage(10, 0, 9, 0),
         ),
-        ({"input": 1, "cacheRead": 5, "cacheWrite": 3, "output": 2, "cost": {}}, Tokens(9, 5, 3, 2, tells_cached=True)),
+        ({"input": 1, "cacheRead": 5, "cacheWrite": 3, "output": 2, "cost": {}}, Usage(9, 5, 3, 2, tells_cached=True)),
     ],
 )
 def test_counts_are_understood_in_the_words_of_every_provider(usage, tokens):
@@ -56,9 +56,9 @@ def test_counts_are_understood_in_the_words_of_every_provider(usage, tokens):
 
 def test_what_is_outside_is_known_or_counted_but_never_too_much():
     assert outside(None, 10, 270) == 270
-    assert outside(Tokens(50), 10, 270) == 270
-    assert outside(Tokens(1110), 10, 270) == 270 + round(1000 * BYTES_A_TOKEN)
-    assert outside(Tokens(10**9), 10, 270) == 270 + round(UNRECORDED * BYTES_A_TOKEN)
+    assert outside(Usage(50), 10, 270) == 270
+    assert outside(Usage(1110), 10, 270) == 270 + round(1000 * BYTES_A_TOKEN)
+    assert outside(Usage(10**9), 10, 270) == 270 + round(UNRECORDED * BYTES_A_TOKEN)
 
 
 def test_a_line_without_anything_in_common_has_no_parent():

@@ -6,7 +6,7 @@ import json
 from instrumentation.replay import log_files
 from instrumentation.replay.importers import found
 from instrumentation.replay.log_files import Problems
-from pager.log.events import Tokens
+from pager.values import Usage
 
 NOW = 1_767_225_600_000
 
@@ -88,7 +88,7 @@ def test_an_answer_and_its_results_are_messages_of_their_own(tmp_path):
     assert (recording.name, recording.dialect, recording.harness) == ("ses_1", "chat", "opencode 1.18.0")
     assert sent(first) == [{"role": "user", "content": "look at a.py"}]
     assert (first.said, first.called, first.model) == ("I look.\nsrc/a.py", ("read",), "claude-opus-4-5")
-    assert first.usage == Tokens(1000, 900, 90, 11, 2, tells_cached=True)
+    assert first.usage == Usage(1000, 900, 90, 11, 2, tells_cached=True)
     assert second.usage.input == 1010
     call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"filePath":"src/a.py"}'}}
     assert (second.keep, second.new) == (3, ())

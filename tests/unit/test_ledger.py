@@ -52,7 +52,6 @@ from pager.log.events import (
     PromptCounted,
     Repacked,
     SessionOpened,
-    Tokens,
     ToolsDecided,
 )
 from pager.log.store import Batch, Stored
@@ -247,7 +246,7 @@ def test_the_same_session_in_money():
 def test_a_prompt_that_paging_keeps_below_the_step_would_have_cost_the_price_above_it():
     own = {"input": 1.0, "output": 5.0, "cached": 0.1, "written": 1.25}
     models = in_force("", {"own": {**own, "step_tokens": 100, "step_factor": 5.0, "step_output": 4.0}})
-    first = Tokens(input=90, cached=80, written=10, output=2)
+    first = Usage(input=90, cached=80, written=10, output=2)
     weighed = WeighedCall(1.0, StoryParts(results=120), StoryParts(results=90), [first], 100)
     rates = Rates(models, "own", "")
     assert rates.units(first) == pytest.approx(0.1 * 80 + 1.25 * 10 + 5 * 2)
@@ -256,7 +255,7 @@ def test_a_prompt_that_paging_keeps_below_the_step_would_have_cost_the_price_abo
 
 def test_parts_come_to_what_the_provider_reported():
     store = Store()
-    reports = [Usage(2_118, written=2_118), Usage(2_176, 2_118, 58), Tokens(824, 0, 824, 40), Usage(2_872, 824, 2_048)]
+    reports = [Usage(2_118, written=2_118), Usage(2_176, 2_118, 58), Usage(824, 0, 824, 40), Usage(2_872, 824, 2_048)]
     play(store, paged(*reports, Usage(2_928, 2_872, 56)))
     one, two, three, four = told(store).calls
     assert not any(call.estimated for call in (one, two, three, four))
@@ -769,7 +768,7 @@ def long_session(store, count):
             )
         )
         events += [Repacked(0, at, 1, "policy", "old", pages=[gone[at]])] if at in gone else []
-        events.append(AnswerFinished(0, at, 1, 200, "stop", "", 0, 1.0, 2.0, usage=Tokens(9_000, 8_000), sent="paged"))
+        events.append(AnswerFinished(0, at, 1, 200, "stop", "", 0, 1.0, 2.0, usage=Usage(9_000, 8_000), sent="paged"))
     store.append(Batch("s_long", 1_000_000.0, events, blobs))
 
 

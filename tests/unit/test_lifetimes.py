@@ -6,7 +6,7 @@ import pytest
 
 from instrumentation.accounting.cache_lifetimes import shown
 from instrumentation.replay.recording import RecordedCall, Recording
-from pager.log.events import Tokens
+from pager.values import Usage
 
 
 def message(number):
@@ -19,7 +19,7 @@ def session(*calls, model="claude-opus-4-6", **more):
     for number, (at, share) in enumerate(calls):
         new = tuple(map(message, range(2 * number - 1, 2 * number + 1))) if number else (message(0),)
         tokens, before = 10_000 * (2 * number + 1), 10_000 * max(0, 2 * number - 1)
-        usage = Tokens(tokens, round(share * before), tokens - round(share * before), 5, tells_cached=True, **more)
+        usage = Usage(tokens, round(share * before), tokens - round(share * before), 5, tells_cached=True, **more)
         steps.append(RecordedCall(float(at), 2 * number - 1 if number else 0, new, 0, model=model, usage=usage))
     return Recording("one", "chat", steps)
 

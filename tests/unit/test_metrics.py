@@ -12,11 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families as read
 from pager.log.events import (
     AnswerFinished,
     Bypassed,
+    FailurePhase,
     LegFinished,
     PromptCounted,
     Repacked,
     SessionOpened,
-    Tokens,
 )
 from pager.proxy.attempt import Attempt, Failure
 from pager.proxy.fail_open import FailOpen
@@ -26,6 +26,7 @@ from pager.proxy.serving.metrics import (
     Metrics,
     Standing,
 )
+from pager.values import Usage
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(ctxpager_\w+)` \| (\w+) \| ([^|]*)\|", re.MULTILINE)
@@ -46,7 +47,7 @@ def samples(metrics, standing=QUIET):
 
 
 def answered(**usage):
-    told = Tokens(**usage) if usage else None
+    told = Usage(**usage) if usage else None
     return AnswerFinished(0, 1, 1, 200, "stop", "", 0, 1.0, 2.0, usage=told)
 
 
@@ -116,11 +117,10 @@ def test_a_call_that_is_cancelled_has_ended_by_our_fault():
     [
         (200, None, ("answered", "2xx")),
         (429, None, ("status", "4xx")),
-        (529, Failure("status", "busy"), ("status", "5xx")),
-        (0, Failure("connect", "refused"), ("connect", "none")),
-        (200, Failure("stream", "broke off"), ("stream", "2xx")),
-        (200, Failure("client", "left"), ("client", "2xx")),
-        (200, Failure("a word of tomorrow", ""), ("other", "2xx")),
+        (529, Failure(FailurePhase.STATUS, "busy"), ("status", "5xx")),
+        (0, Failure(FailurePhase.CONNECT, "refused"), ("connect", "none")),
+        (200, Failure(FailurePhase.STREAM, "broke off"), ("stream", "2xx")),
+        (200, Failure(FailurePhase.CLIENT, "left"), ("client", "2xx")),
     ],
 )
 def test_calls_are_told_apart_by_how_they_ended(status, failure, told):
@@ -181,7 +181,7 @@ def test_events_are_counted_by_what_they_tell():
     metrics.happened(
         "m", [SessionOpened("t", "", ""), answered(input=100, cached=80, written=15, output=7), answered()]
     )
-    hidden = Tokens(input=110, output=3)
+    hidden = Usage(input=110, output=3)
     metrics.happened(
         "m", [leg(usage=hidden, pages=["a", "b"], unknown=["c"], schemas=["t"], invalid=["u"], imitated=2)]
     )

@@ -13,7 +13,6 @@ from pager.log.events import (
     Learned,
     Repacked,
     SessionOpened,
-    Tokens,
     ToolsDecided,
 )
 from pager.log.store import Batch
@@ -45,6 +44,7 @@ from pager.sessions.lineage import (
     history,
     place,
 )
+from pager.values import Usage
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, Part
 
@@ -556,7 +556,7 @@ def told(talk, *reports, model="gpt-4o", history=(LONG,), **members):
     """The terms of a call after so many whose answers reported cached tokens; None where they said nothing of them."""
     for cached in reports:
         talk.send(body(*history, model=model, **members))
-        usage = Tokens(input=6_500, cached=cached or 0, tells_cached=cached is not None)
+        usage = Usage(input=6_500, cached=cached or 0, tells_cached=cached is not None)
         talk.table.learn_usage(usage, len(talk.paged.request.body), talk.table.call)
         history = (*history, *ON)
     return talk.send(body(*history, model=model, **members)).terms

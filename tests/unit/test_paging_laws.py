@@ -27,7 +27,7 @@ from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, Rule
 from pager.pricing.rates import Models
 from pager.proxy.call import CallLog
-from pager.proxy.log_records import Incoming, Outcome, tokens
+from pager.proxy.log_records import Incoming, Outcome
 from pager.sessions.rebuild import Rebuilder
 from pager.testing.scripted.chat import Chat
 from pager.testing.scripted.common import Turn
@@ -499,7 +499,7 @@ class Player:
         if step.again:
             entry, answer = await self.call(step, entry.incoming.request.body)
         said = self.dialect.read(answer)
-        usage = tokens(said)
+        usage = said.usage
         if entry.paged is not None and usage is not None:
             entry.paged.table.learn_usage(usage, len(entry.incoming.request.body), entry.placement.call)
         self.call_log.answered(entry, said, Outcome(200, answer, 1.0, 2.0, self.now), 0)

@@ -13,12 +13,12 @@ from instrumentation.replay.compare import Contender, ReplayConditions, compare
 from instrumentation.replay.player import Player
 from instrumentation.replay.prepared import Caching, Prepared
 from instrumentation.replay.recording import RecordedCall, Recording
-from pager.log.events import Tokens
 from pager.paging.page_in import definition
 from pager.paging.policy import Decision
 from pager.paging.settle_tools import Shortening
 from pager.paging.stub import HANDLE, handle_of
 from pager.pricing.rates import in_force
+from pager.values import Usage
 from pager.wire.dialects import load
 from policies.fifo_age import FifoAge
 
@@ -168,7 +168,7 @@ def test_a_pause_of_seven_minutes_is_cold_for_five_minutes_and_not_for_an_hour()
 
 
 def test_a_recorded_call_has_the_lifetime_that_was_granted_and_the_next_one_keeps_it():
-    long, short = Tokens(9_000, 0, 9_000, written_1h=9_000), Tokens(9_000, 0, 9_000, written_5m=9_000)
+    long, short = Usage(9_000, 0, 9_000, written_1h=9_000), Usage(9_000, 0, 9_000, written_5m=9_000)
     steps = session("a", "b", "c", "d").steps
     steps = [step._replace(usage=usage) for step, usage in zip(steps, (None, long, None, short), strict=True)]
     prepared = Prepared(Recording("s", "chat", steps), load("chat"))

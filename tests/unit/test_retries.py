@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pager.log.events import FailurePhase
 from pager.proxy.retries import (
     FIRST_DELAY,
     JITTER,
@@ -16,7 +17,7 @@ from pager.proxy.retries import (
     stream_error,
 )
 
-BROKEN = Setback("connect", "reset")
+BROKEN = Setback(FailurePhase.CONNECT, "reset")
 
 
 def retries(count=10, seconds=60.0, draw=lambda: 0.0):

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from pager.log.events import Tokens
 from pager.paging.conditions import Caller, terms_of
 from pager.paging.page_table import Items
 from pager.paging.planner import is_warm
 from pager.paging.priors import SHIPPED, Experience, cache_of
 from pager.paging.session_pages import TableSource
 from pager.pricing.rates import Models, named_prices
+from pager.values import Usage
 from pager.wire.dialects import load
 
 FIVE = {"type": "ephemeral"}
@@ -43,7 +43,7 @@ class Branch:
 
     def reported(self, **written):
         self.table.learn_usage(
-            Tokens(10_000, 0, sum(written.values()), tells_cached=True, **written), 20_000, self.table.call
+            Usage(10_000, 0, sum(written.values()), tells_cached=True, **written), 20_000, self.table.call
         )
         return self
 
@@ -81,7 +81,7 @@ def test_what_usage_says_was_granted_stands_over_what_was_asked_for():
 def test_a_cache_that_outlived_a_given_price_list_is_believed():
     branch = Branch(models=Models.load().using(named_prices("anthropic")))
     branch.send(FIVE, FIVE, at=0.0).reported(written_5m=9_000).send(FIVE, FIVE, at=420.0)
-    branch.table.learn_usage(Tokens(10_000, 9_900, tells_cached=True), 20_000, branch.table.call)
+    branch.table.learn_usage(Usage(10_000, 9_900, tells_cached=True), 20_000, branch.table.call)
     assert branch.lifetime == (420.0, 1.25)
 
 

@@ -13,14 +13,13 @@ from pager.log.events import (
     CallReceived,
     LegFinished,
     PromptCounted,
+    RepackCause,
     Repacked,
     SessionOpened,
     ToolCalled,
     ToolsDecided,
 )
 from pager.log.store import Stored
-
-RESCUE = "rescue"
 
 
 @dataclass(slots=True)
@@ -102,7 +101,7 @@ def _take(found: SessionFacts, event: object) -> None:
             told.estimate = event.estimate
         case _:
             told.repacks.extend(_changes(event))
-            told.full &= not (isinstance(event, Repacked) and event.cause == RESCUE)
+            told.full &= not (isinstance(event, Repacked) and event.cause == RepackCause.RESCUE)
             found.policy = (event.policy if isinstance(event, Repacked) else "") or found.policy
 
 

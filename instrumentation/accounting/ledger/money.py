@@ -23,12 +23,13 @@ from instrumentation.accounting.billing import (
 )
 from instrumentation.accounting.story import Inflicted, RepackStory, StoryParts
 from instrumentation.accounting.usage_cost import cost, priced_as
-from pager.log.events import LegFinished, Tokens
+from pager.log.events import LegFinished
 from pager.paging.page_table import common_length
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.pricing.prices import ASKING, Prices
 from pager.pricing.provider_cache import HELD, TELLING
 from pager.pricing.rates import Models
+from pager.values import Usage
 
 WHOLE = 0.8
 """The share of an earlier prompt from which on another one goes on with it, and was not cut."""
@@ -41,13 +42,13 @@ class Rates:
         self._models, self._asked, self._served = models, asked, served
         name = priced_as(models, asked, served)
         self.prices: Prices = models.prices(name)
-        self.dollars: float | None = cost(Tokens(input=1), models, asked, served).dollars
+        self.dollars: float | None = cost(Usage(input=1), models, asked, served).dollars
 
-    def units(self, usage: Tokens) -> float:
+    def units(self, usage: Usage) -> float:
         """What these tokens cost, in units of one uncached input token."""
         return cost(usage, self._models, self._asked, self._served).units
 
-    def prompt(self, usage: Tokens) -> float:
+    def prompt(self, usage: Usage) -> float:
         """What the prompt alone costs."""
         return self.units(usage) - self.answer(usage.input, usage.output)
 
@@ -162,7 +163,7 @@ class Bills:
             self._doubted[model] = min(before.gap, self._doubted.get(model, inf))
         return Billed(before, now, requests, cache.trust if before.gap <= lifetime else 0.0, lifetime)
 
-    def learn(self, model: str, billed: Billed, reported: Sequence[Tokens | None]) -> None:
+    def learn(self, model: str, billed: Billed, reported: Sequence[Usage | None]) -> None:
         """Learn from what was reported of a call's requests; a cut prompt is found only where a mark was, if at all."""
         cache, first = self._caches[model], _told(reported[0])
         for usage in reported:
@@ -187,7 +188,7 @@ class WeighedCall(NamedTuple):
     scale: float
     client: StoryParts
     sent: StoryParts
-    requests: Sequence[Tokens]
+    requests: Sequence[Usage]
     cached_before: int
     hour: bool = False
 
@@ -196,7 +197,7 @@ def weigh(
     client: StoryParts,
     sent: StoryParts,
     billed: Billed,
-    reported: Sequence[Tokens | None],
+    reported: Sequence[Usage | None],
     estimate: int,
     output: int,
 ) -> WeighedCall:
@@ -219,7 +220,7 @@ def weigh(
     return WeighedCall(scale, theirs, ours, usages, min(most, cached), billed.lifetime >= HOUR)
 
 
-def _cached_before(billed: Billed, usage: Tokens, told: Tokens | None, scale: float) -> int:
+def _cached_before(billed: Billed, usage: Usage, told: Usage | None, scale: float) -> int:
     """The tokens of the client's own prompt that the cache would have held.
 
     What was found of the prompt that went out says how much of its shared beginning was still there, and as much would
@@ -238,15 +239,15 @@ def _cached_before(billed: Billed, usage: Tokens, told: Tokens | None, scale: fl
     return round(alive * scale * billed.client.tokens + max(0.0, usage.cached - expected))
 
 
-def _told(usage: Tokens | None) -> Tokens | None:
+def _told(usage: Usage | None) -> Usage | None:
     """What was reported, if it tells anything of the prompt."""
     return usage if usage is not None and usage.input else None
 
 
-def _guessed(tokens: int, share: float, output: int) -> Tokens:
+def _guessed(tokens: int, share: float, output: int) -> Usage:
     """A request of which nothing was reported: what the bill takes to be cached, all else written."""
     cached = round(share * tokens)
-    return Tokens(tokens, cached, tokens - cached, output)
+    return Usage(tokens, cached, tokens - cached, output)
 
 
 def _share(charged: Charged) -> float:
@@ -271,7 +272,7 @@ def scaled(client: StoryParts, sent: StoryParts, scale: float, target: int) -> t
     return StoryParts(**theirs), StoryParts(**ours)
 
 
-def unpaged(weighed: WeighedCall) -> Tokens:
+def unpaged(weighed: WeighedCall) -> Usage:
     """What the provider would have counted for the client's own prompt.
 
     What is not cached is plain or written, for a while or for an hour, in the same shares as in the first request.
@@ -285,7 +286,7 @@ def unpaged(weighed: WeighedCall) -> Tokens:
     long = min(first.written_1h, first.written) / first.written if first.written else float(weighed.hour)
     in_hours = round(long * written)
     in_minutes = written - in_hours if first.written_5m else 0
-    return Tokens(total, cached, written, answer.output, answer.reasoning, first.tells_cached, in_minutes, in_hours)
+    return Usage(total, cached, written, answer.output, answer.reasoning, first.tells_cached, in_minutes, in_hours)
 
 
 def inflicted(

@@ -34,11 +34,11 @@ from instrumentation.accounting.story import (
 from instrumentation.replay import from_log
 from instrumentation.replay.paged_prompts import PagedPrompts, followed_by
 from instrumentation.replay.recording import RecordedCall, Recording
-from pager.log.events import Tokens
 from pager.log.store import Store, Stored
 from pager.paging.page_table import PageTable, Slot
 from pager.pricing.rates import Models
 from pager.sessions.rebuild import Rebuilder
+from pager.values import Usage
 from pager.wire.dialect import Dialect
 
 LoadDialect = Callable[[str], Dialect]
@@ -120,7 +120,7 @@ class _Teller:
     calls: dict[Where, CallStory] = field(default_factory=dict)
     bills: Bills = field(default_factory=Bills)
     scales: dict[Where, float] = field(default_factory=dict)
-    unpaged: dict[Where, Tokens] = field(default_factory=dict)
+    unpaged: dict[Where, Usage] = field(default_factory=dict)
     prompts: PagedPrompts = field(init=False)
     of: dict[Where, Client] = field(init=False)
     order: dict[Where, int] = field(init=False)

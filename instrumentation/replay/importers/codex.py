@@ -27,8 +27,8 @@ from instrumentation.replay.log_lines import (
 )
 from instrumentation.replay.recording import Recording
 from instrumentation.replay.recording_files import decoded
-from pager.log.events import Tokens
 from pager.text.references import said, strings
+from pager.values import Usage
 
 COPYING = 1.0
 """Seconds within which a session that was forked has copied what was before it; no model answers that soon."""
@@ -129,7 +129,7 @@ class _Rollout:
         self._turns: list[int] = []
         self._answering = False
         self._call: OpenCall | None = None
-        self._usage: Tokens | None = None
+        self._usage: Usage | None = None
         self._total: object = None
         self._model = ""
         self._copied_until: float | None = None
@@ -250,8 +250,8 @@ def _texts(content: object) -> list[str]:
     return [str(part.get("text") or "") for part in parts if isinstance(part, dict)]
 
 
-def _usage(last: object) -> Tokens | None:
+def _usage(last: object) -> Usage | None:
     """The tokens of one answer; cached ones, and those of thoughts, are among the others."""
     told = last if isinstance(last, dict) else {}
     given, cached, put, output, thought = (value if isinstance(value := told.get(name), int) else 0 for name in _COUNTS)
-    return Tokens(given, cached, put, output, thought, "cached_input_tokens" in told) if given else None
+    return Usage(given, cached, put, output, thought, "cached_input_tokens" in told) if given else None

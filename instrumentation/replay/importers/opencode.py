@@ -18,8 +18,8 @@ from instrumentation.replay.drafts import CallLine, OpenCall, RecordingDraft
 from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import Json, Problems, opened
 from instrumentation.replay.recording import Recording
-from pager.log.events import Tokens
 from pager.text.references import strings
+from pager.values import Usage
 
 CLEARED = "[Old tool result content cleared]"
 INTERRUPTED = "[Tool execution was interrupted]"
@@ -221,13 +221,13 @@ def _output(state: Json) -> str:
     return INTERRUPTED
 
 
-def _usage(tokens: Json) -> Tokens | None:
+def _usage(tokens: Json) -> Usage | None:
     """The tokens of one answer; OpenCode counts the cached and the written ones apart from the rest."""
     cache = _dict(tokens.get("cache"))
     fresh, output, thought = (_number(tokens.get(name)) for name in ("input", "output", "reasoning"))
     cached, put = _number(cache.get("read")), _number(cache.get("write"))
     total = fresh + cached + put
-    return Tokens(total, cached, put, output + thought, thought, "read" in cache) if total else None
+    return Usage(total, cached, put, output + thought, thought, "read" in cache) if total else None
 
 
 def _is(part: Json, kind: str) -> bool:

@@ -19,12 +19,12 @@ from pager.log.events import (
     Event,
     LegFinished,
     Repacked,
-    Tokens,
 )
 from pager.proxy.log_records import PlacedCall
 from pager.terminal import say
+from pager.values import Usage
 
-Price = Callable[[str, Tokens], float | None]
+Price = Callable[[str, Usage], float | None]
 """What these tokens cost at a model of this name, in US dollars; None where that is not known."""
 
 WAITING = 500  # lines that may wait for the terminal
@@ -83,7 +83,7 @@ class Console:
         self._put(None)
         self._thread.join(PATIENCE)
 
-    def _paid(self, call: _Call, model: str, usage: Tokens | None) -> None:
+    def _paid(self, call: _Call, model: str, usage: Usage | None) -> None:
         if usage is not None and call.dollars is not None:
             price = self._price(model, usage)
             call.dollars = None if price is None else call.dollars + price

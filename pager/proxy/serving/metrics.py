@@ -20,12 +20,13 @@ from pager.log.events import (
     Bypassed,
     Event,
     LegFinished,
+    RepackCause,
     Repacked,
     SessionOpened,
-    Tokens,
 )
 from pager.proxy.attempt import Attempt
 from pager.proxy.fail_open import FailOpen
+from pager.values import Usage
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -42,8 +43,7 @@ SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 MOMENTS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.25, 1)
 """Bounds for what we take ourselves: milliseconds."""
 
-CAUSES = frozenset({"policy", "rescue", "client"})
-PHASES = frozenset({"status", "connect", "stream", "client", "proxy"})
+CAUSES = frozenset(RepackCause)
 """How far a call came that brought no whole answer; ``answered`` is the outcome of all others."""
 
 _REASONS = frozenset(BypassReason)
@@ -149,9 +149,7 @@ class Metrics:
         """A call of so many bytes has ended, one way or another."""
         self.under_way[dialect] -= 1
         status = f"{attempt.status // 100}xx" if attempt.status else "none"
-        phase = attempt.phase
-        outcome = "answered" if not phase else phase if phase in PHASES else OTHER
-        self._add("calls", dialect, outcome, status)
+        self._add("calls", dialect, attempt.phase or "answered", status)
         self._add("client_bytes", dialect, by=size)
         self._add("upstream_bytes", dialect, by=attempt.sent)
         self.times["call_seconds"][dialect].add(perf_counter() - attempt.started)
@@ -179,7 +177,7 @@ class Metrics:
     def _add(self, name: str, *labels: str, by: int = 1) -> None:
         self.counts[name][labels] += by
 
-    def _tokens(self, model: str, usage: Tokens | None) -> None:
+    def _tokens(self, model: str, usage: Usage | None) -> None:
         if usage is not None:
             name = self._model(model)
             for kind in ("input", "cached", "written", "output"):

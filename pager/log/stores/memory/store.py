@@ -7,10 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self
 
-import msgspec
-
 from pager.errors import StoreConflict, StoreCorrupt, StoreError
-from pager.log.blob_references import digest_of, references
+from pager.log.blob_codec import digest_of
 from pager.log.events import SessionOpened, decode, encode
 from pager.log.store import (
     Batch,
@@ -76,8 +74,6 @@ class Store:
         try:
             rows = [_Row(batch.session, batch.at, event.kind, encode(event)) for event in batch.events]
             future.set_result(self._add(rows, batch))
-        except (msgspec.MsgspecError, ValueError, TypeError) as error:
-            future.set_exception(StoreError(f"a batch can't be written: {error}"))
         except StoreError as error:
             future.set_exception(error)
         return future
@@ -170,7 +166,7 @@ class Store:
         return [
             f"event {seq} ({row.kind}) refers to blob {reference}, which is missing"
             for seq, row in enumerate(self._rows, 1)
-            for reference in references(decode(row.data))
+            for reference in decode(row.data).blobs()
             if digest_of(reference) not in self._blobs
         ]
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pager.errors import StoreCorrupt
-from pager.log.blob_codec import Packed, unpack
-from pager.log.blob_references import digest_of, references
+from pager.log.blob_codec import Packed, digest_of, unpack
 from pager.log.events import SCHEMA_VERSION, Event, decode
 from pager.log.store import Check
 from pager.log.stores.sqlite.file import (
@@ -154,7 +153,7 @@ def _look_at_event(connection: sqlite3.Connection, seq: int, kind: str, event: E
     if event.kind != kind:
         said = f"event {seq} is now listed as {event.kind}"
         found.add(f"event {seq} is a {event.kind} listed as {kind}", _Cure(said, ((_SET_KIND, (event.kind, seq)),)))
-    for reference in references(event):
+    for reference in event.blobs():
         digest = digest_of(reference)
         if digest is None or connection.execute(_HAS_BLOB, (digest,)).fetchone() is None:
             found.add(f"event {seq} ({event.kind}) refers to blob {reference}, which is missing")

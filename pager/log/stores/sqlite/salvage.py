@@ -14,8 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from pager.errors import StoreCorrupt
-from pager.log.blob_codec import Packed, unpack
-from pager.log.blob_references import digest_of, references
+from pager.log.blob_codec import Packed, digest_of, unpack
 from pager.log.events import (
     SCHEMA_VERSION,
     AnswerFinished,
@@ -209,7 +208,7 @@ def _without_content(writer: sqlite3.Connection) -> Iterator[str]:
     for session, version, data in writer.execute("SELECT session, version, data FROM events ORDER BY seq"):
         with suppress(StoreCorrupt):  # of a newer version
             event = decode(data.encode(), version)
-            digests = [digest_of(reference) for reference in references(event)]
+            digests = [digest_of(reference) for reference in event.blobs()]
             if not all(writer.execute("SELECT 1 FROM blobs WHERE digest = ?", (one,)).fetchone() for one in digests):
                 branch, call = getattr(event, "branch", None), getattr(event, "call", None)
                 lost.setdefault(session, set()).add(f"{branch}:{call}" if branch is not None else event.kind)

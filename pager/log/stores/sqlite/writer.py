@@ -14,7 +14,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-import msgspec
 import zstandard
 
 from pager.errors import StoreConflict, StoreError, StoreReplaced
@@ -47,19 +46,8 @@ _NEXT_CALL = "UPDATE sessions SET head = ? WHERE session = ? AND head = ?"
 _SET_MARK = """INSERT INTO marks (tenant, mark, session, branch, call) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET session = excluded.session, branch = excluded.branch, call = excluded.call"""
 
-# What a batch that can't be encoded, SQLite or the disk can raise; anything else is a bug and stops the thread loudly.
-_FAILURES = (
-    sqlite3.Error,
-    OSError,
-    StoreError,
-    msgspec.MsgspecError,
-    zstandard.ZstdError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    MemoryError,
-)
+# What SQLite, the disk, the folder's lock and memory can raise; anything else is a bug and stops the thread loudly.
+_FAILURES = (sqlite3.Error, OSError, StoreError, MemoryError)
 # Errors that lie in the one batch, or that a smaller transaction may escape. After any other error the batches are not
 # tried again: a commit whose flush failed may still come back when the file is opened anew, and would then be doubled.
 _WORTH_ANOTHER_TRY = frozenset(
@@ -71,7 +59,8 @@ _HARMLESS = _WORTH_ANOTHER_TRY | {sqlite3.SQLITE_BUSY}
 class _Job(NamedTuple):
     batch: Batch
     future: Future[int]
-    weight: int
+    weight: int  # bytes of content
+    events: Sequence[tuple[str, str]] = ()  # kinds and data, once they are encoded
 
 
 class Writer:
@@ -125,7 +114,7 @@ class Writer:
                 if jobs and not self.present():
                     last = self._begin_anew(jobs) or last
                 else:
-                    self._write(jobs)
+                    self._write(_encoded(jobs))
                 self._checkpoint_when_due()
         finally:
             self._stop(jobs)
@@ -150,7 +139,7 @@ class Writer:
     def _write(self, jobs: list[_Job]) -> None:
         """Commit the jobs together; if one of them spoils it, each alone."""
         try:
-            seqs = self._commit([job.batch for job in jobs])
+            seqs = self._commit(jobs)
         except _FAILURES as error:
             self._suspect |= self._connection.in_transaction or primary_code(error) not in _HARMLESS
             if len(jobs) > 1 and _worth_another_try(error):
@@ -193,7 +182,7 @@ class Writer:
             job.future.set_exception(error)
         return last
 
-    def _commit(self, batches: Sequence[Batch]) -> list[int | StoreConflict]:
+    def _commit(self, jobs: Sequence[_Job]) -> list[int | StoreConflict]:
         """The last sequence number of each batch, all of them durable, or why one was left out."""
         with self._lock:
             connection = self._sound_connection()
@@ -201,11 +190,11 @@ class Writer:
                 self._pages_in_wal += 2
                 last = connection.execute(_LAST_SEQ).fetchone()[0]
                 seqs: list[int | StoreConflict] = []
-                for batch in batches:
-                    if not self._in_turn(connection, batch):
-                        seqs.append(StoreConflict(conflict(batch.session)))
+                for job in jobs:
+                    if not self._in_turn(connection, job.batch):
+                        seqs.append(StoreConflict(conflict(job.batch.session)))
                         continue
-                    last = self._add(connection, batch, last)
+                    last = self._add(connection, job, last)
                     seqs.append(last)
                 return seqs
 
@@ -220,15 +209,12 @@ class Writer:
             return connection.execute(_FIRST_CALL, (batch.head, batch.session)).rowcount == 1
         return connection.execute(_NEXT_CALL, (batch.head, batch.session, batch.after)).rowcount == 1
 
-    def _add(self, connection: sqlite3.Connection, batch: Batch, last: int) -> int:
-        session, at = batch.session, batch.at
-        connection.executemany(
-            _ADD_EVENT,
-            [
-                (seq, session, at, SCHEMA_VERSION, event.kind, encode(event).decode())
-                for seq, event in enumerate(batch.events, last + 1)
-            ],
-        )
+    def _add(self, connection: sqlite3.Connection, job: _Job, last: int) -> int:
+        batch = job.batch
+        rows = [
+            (seq, batch.session, batch.at, SCHEMA_VERSION, *event) for seq, event in enumerate(job.events, last + 1)
+        ]
+        connection.executemany(_ADD_EVENT, rows)
         self._add_blobs(connection, batch)
         if batch.marks:
             connection.executemany(_SET_MARK, [(batch.tenant, mark, *place) for mark, place in batch.marks.items()])
@@ -279,6 +265,19 @@ class Writer:
         with suppress(sqlite3.Error, OSError, StoreError), self._lock:
             self._connection.close()
         self._lock.close()
+
+
+def _encoded(jobs: Sequence[_Job]) -> list[_Job]:
+    """The jobs whose events can be written; those who wait for another are told why it can't."""
+    ready: list[_Job] = []
+    for job in jobs:
+        try:
+            events = [(event.kind, encode(event).decode()) for event in job.batch.events]
+        except StoreError as error:
+            job.future.set_exception(error)
+        else:
+            ready.append(job._replace(events=events))
+    return ready
 
 
 def _opened(path: Path) -> tuple[FolderLock, sqlite3.Connection]:
