@@ -12,11 +12,11 @@ from benchmarks.schemas.model import told
 from pager.pricing.prices import Prices
 from pager.pricing.tokens import O200K, Counter
 from pager.testing.scripted import Received
-from pager.testing.scripted.chat import Chat
-from pager.testing.scripted.common import Wire
-from pager.testing.scripted.messages import Messages
 from pager.testing.scripted.prompt_cache import PromptCache
-from pager.testing.scripted.responses import Responses
+from pager.wire.chat.scripted import Scripted as Chat
+from pager.wire.messages.scripted import Scripted as Messages
+from pager.wire.responses.scripted import Scripted as Responses
+from pager.wire.scripted import Scripted as Wire
 
 LEAST = 0.80
 """The share of the schemas' tokens that must not be sent, over all requests of a session."""

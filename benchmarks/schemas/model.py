@@ -18,9 +18,9 @@ from pager.testing.scripted import (
     ScriptedModel,
 )
 from pager.testing.scripted.answer import Stage
-from pager.testing.scripted.common import Wire
 from pager.testing.scripted.cursor import Cue, Direction
-from pager.testing.scripted.page_requests import PARAMETER, getter, offered
+from pager.testing.scripted.page_requests import PARAMETER, getter
+from pager.wire.scripted import Scripted as Wire
 
 Json = Mapping[str, Any]
 
@@ -81,7 +81,7 @@ class Thought(Direction):
 
 def handle_of(tool: str, prompt: Json, *, deferred: bool = False) -> str:
     """The handle behind a tool's description; of one that is ``deferred`` only, where that is asked for."""
-    for entry in offered(prompt):
+    for entry in prompt.get("tools") or []:
         function = entry.get("function") or entry
         if function.get("name") == tool:
             found = _HANDLE.search(function.get("description") or "")

@@ -7,6 +7,7 @@ from pkgutil import iter_modules
 from pager import wire
 from pager.errors import ConfigError
 from pager.wire.dialect import Dialect
+from pager.wire.scripted import Scripted
 
 
 @cache
@@ -17,6 +18,13 @@ def _found() -> dict[str, Dialect]:
         if entry.ispkg:
             found[entry.name] = import_module(f"{wire.__name__}.{entry.name}.dialect").Dialect()
     return found
+
+
+@cache
+def scripted(name: str) -> Scripted:
+    """The provider's side of a dialect, for the scripted model."""
+    provider: Scripted = import_module(f"{wire.__name__}.{name}.scripted").Scripted()
+    return provider
 
 
 def names() -> list[str]:

@@ -17,14 +17,10 @@ from hypothesis import strategies as st
 import pager.wire
 from pager.errors import ConfigError, NotUnderstood
 from pager.paging.page_in import definition
-from pager.testing.scripted.chat import Chat
-from pager.testing.scripted.common import Turn
-from pager.testing.scripted.messages import Messages
-from pager.testing.scripted.responses import Responses
-from pager.testing.scripted.script import Call, Say
 from pager.values import Message, Usage
-from pager.wire.dialects import load, names
+from pager.wire.dialects import load, names, scripted
 from pager.wire.parse_cache import ParseCache
+from pager.wire.scripted import Call, Say, Turn
 
 every_dialect = pytest.mark.parametrize("dialect", [load(name) for name in names()], ids=names())
 
@@ -51,7 +47,7 @@ layouts = st.fixed_dictionaries(
         "separators": st.builds(lambda a, b, c, d: (a + "," + b, c + ":" + d), blanks, blanks, blanks, blanks),
     }
 )
-ITEM_KEYS = ("messages", "input", "contents")  # what the formats call the list of messages
+ITEM_KEYS = tuple(sorted({load(name).items_key for name in names()}))
 
 
 def body_of(listed, before, after, layout, around=("", "")) -> bytes:
@@ -109,7 +105,7 @@ def test_the_members_are_the_bodys_values(dialect, body):
 
 
 @every_dialect
-@pytest.mark.parametrize("key", ["model", "messages", "input", "contents", "other"])
+@pytest.mark.parametrize("key", ["model", *ITEM_KEYS, "other"])
 def test_a_key_that_comes_twice_is_not_understood(dialect, key):
     whole = body_of([], {"other": 1}, {}, {})
     with pytest.raises(NotUnderstood):
@@ -125,7 +121,7 @@ def test_other_bodies_are_not_understood(dialect, body):
     with pytest.raises(NotUnderstood):
         dialect.parse(body)
     with pytest.raises(NotUnderstood):
-        dialect.parse(b'{"messages": {}, "input": {}, "contents": {}, "x": ' + body + b"}")
+        dialect.parse(b'{"%b": {}, "x": ' % dialect.items_key.encode() + body + b"}")
 
 
 @every_dialect
@@ -392,7 +388,7 @@ def test_each_call_of_a_recorded_conversation_extends_the_one_before(path):
         assert later[: len(former)] == former
 
 
-WIRES = {wire.name: wire for wire in (Chat(), Messages(), Responses())}
+WIRES = {name: scripted(name) for name in names()}
 ASKS = Say("Let me see. ", [Call("page_in", {"pages": ["pg_0123456789abcdef"]})])
 READS = Say("Now I read. ", [Call("read", {"path": "a.txt"})])
 

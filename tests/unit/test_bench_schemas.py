@@ -13,7 +13,7 @@ from benchmarks.schemas.figures import LEAST, SchemaFigures, look_at, tokens
 from benchmarks.schemas.model import DONE, ModelStep, Thought, handle_of, told
 from benchmarks.schemas.tools import OfferedTool, careless, fitting, read_tools
 from pager.testing.scripted import Received, Script
-from pager.testing.scripted.chat import Chat
+from pager.wire.chat.scripted import Scripted as Chat
 
 PROSE = "It follows links, keeps the order of what it finds, and says so where something can't be read. " * 3
 HANDLE = "pg_0123abcd"

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.paging.page_in import definition
-from pager.testing.scripted.chat import Chat
-from pager.testing.scripted.common import Turn
-from pager.testing.scripted.script import Call, Say
 from pager.values import Usage
+from pager.wire.chat.scripted import Scripted as Chat
 from pager.wire.dialects import load
+from pager.wire.scripted import Call, Say, Turn
 from pager.wire.stitching import Carrier, Expansion
 
 chat = load("chat")

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from openai import OpenAI
 
 from pager.errors import NotUnderstood
-from pager.testing.scripted.chat import Chat
-from pager.testing.scripted.common import Turn
-from pager.testing.scripted.script import Call, Say
 from pager.values import ToolUse, Usage
+from pager.wire.chat.scripted import Scripted as Chat
 from pager.wire.dialects import load
+from pager.wire.scripted import Call, Say, Turn
 from pager.wire.stitching import Held, HeldCall
 
 chat = load("chat")

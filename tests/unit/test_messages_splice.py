@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from laws import examples
 
 from pager.errors import NotUnderstood
-from pager.testing.scripted.common import Turn
-from pager.testing.scripted.messages import Messages
-from pager.testing.scripted.script import Call, Say
 from pager.values import Usage
 from pager.wire.dialects import load
+from pager.wire.messages.scripted import Scripted as Messages
+from pager.wire.scripted import Call, Say, Turn
 from pager.wire.sse import Decoder
 from pager.wire.stitching import Held, HeldCall, Leg
 

@@ -29,14 +29,13 @@ from pager.pricing.rates import Models
 from pager.proxy.call import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.sessions.rebuild import Rebuilder
-from pager.testing.scripted.chat import Chat
-from pager.testing.scripted.common import Turn
-from pager.testing.scripted.messages import Messages
 from pager.testing.scripted.request_rules import problems
-from pager.testing.scripted.responses import Responses
-from pager.testing.scripted.script import Call, Say
 from pager.values import Kind, Usage
 from pager.wire import dialects
+from pager.wire.chat.scripted import Scripted as Chat
+from pager.wire.messages.scripted import Scripted as Messages
+from pager.wire.responses.scripted import Scripted as Responses
+from pager.wire.scripted import Call, Say, Turn
 
 WIRES = {"chat": Chat(), "messages": Messages(), "responses": Responses()}
 NAMES = sorted(WIRES)

@@ -15,14 +15,14 @@ from openai import OpenAI
 from pager.errors import NotUnderstood
 from pager.paging.page_in import definition
 from pager.testing.scripted import Call, Say
-from pager.testing.scripted.common import Turn
-from pager.testing.scripted.responses import Responses
 from pager.tools.decide import Sent, Toolset, schema_handle
 from pager.tools.definitions import Listed
 from pager.tools.shorten import slim
 from pager.values import Usage
 from pager.wire.dialects import load
 from pager.wire.page_spans import spliced
+from pager.wire.responses.scripted import Scripted as Responses
+from pager.wire.scripted import Turn
 from pager.wire.stitching import Held, HeldCall
 
 responses = load("responses")

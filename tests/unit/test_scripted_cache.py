@@ -1,14 +1,9 @@
 """The scripted provider's cache: what it finds, what it forgets, and what it counts."""
 
-from pager.testing.scripted.messages import Messages
-from pager.testing.scripted.prompt_cache import (
-    FIVE_MINUTES,
-    HOUR,
-    Piece,
-    PromptCache,
-    piece,
-)
+from pager.testing.scripted.prompt_cache import PromptCache
 from pager.values import Usage
+from pager.wire.messages.scripted import Scripted as Messages
+from pager.wire.scripted import FIVE_MINUTES, HOUR, Piece, piece
 
 
 class Clock:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.testing.scripted.request_rules import problems, signature
+from pager.testing.scripted.request_rules import problems
+from pager.wire.messages.scripted import signature
 
 FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
 FILES = sorted(Path(FOLDER).glob("recorded/*/*.jsonl.gz")) if FOLDER else []

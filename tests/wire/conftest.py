@@ -17,9 +17,9 @@ from waiting import PATIENCE
 
 from pager.log.events import Repacked, decode
 from pager.testing.scripted import Call, Say, Script
-from pager.testing.scripted.chat import Chat
-from pager.testing.scripted.messages import Messages
-from pager.testing.scripted.responses import Responses
+from pager.wire.chat.scripted import Scripted as Chat
+from pager.wire.messages.scripted import Scripted as Messages
+from pager.wire.responses.scripted import Scripted as Responses
 
 SOON = ("--policy", "fifo_age", "--paging-policy-options", "{ age = 2, size = 500 }")
 """The policy under which a result leaves the prompt three calls after the one that brought it."""

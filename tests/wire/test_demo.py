@@ -36,8 +36,8 @@ from pager.testing.demo.session import (
     Clock,
 )
 from pager.testing.scripted import ScriptedModel
-from pager.testing.scripted.chat import Chat
 from pager.testing.scripted.prompt_cache import HALF_AN_HOUR, PromptCache
+from pager.wire.chat.scripted import Scripted as Chat
 from pager.wire.dialects import load
 
 
@@ -111,7 +111,7 @@ async def straight():
     async with ScriptedModel(SCRIPT, clock=clock) as model, ClientSession() as http:
 
         async def count():
-            used = Chat().cost(cache, model.received[-1].json())
+            used = cache.usage(Chat(), model.received[-1].json())
             counts.append((used.input, used.cached, used.written))
 
         agent = Agent(http, model.root, clock, {})

@@ -22,7 +22,7 @@ from pager.testing.scripted import (
 )
 from pager.testing.scripted.page_requests import getter
 from pager.testing.scripted.prompt_cache import size
-from pager.testing.scripted.request_rules import signature
+from pager.wire.messages.scripted import signature
 
 DONE = Say("All parts are fine. ☔")
 LOOK = Call("look", {"path": "small9"})

@@ -17,7 +17,8 @@ from pager.paging.page_in import NAME
 from pager.paging.stub import handle_of
 from pager.testing.scripted import Call, PageIn, Say
 from pager.testing.scripted.page_requests import rounds
-from pager.testing.scripted.prompt_cache import size, tokens
+from pager.testing.scripted.prompt_cache import size
+from pager.wire.scripted import tokens
 
 DONE = Say("All parts are fine. ☔")
 THOUGHT = Say("I look at one more.", [Call("look", {"path": "small7"})], "Is that all? ☔")

@@ -26,10 +26,10 @@ from pager.testing.scripted import (
     Stumble,
 )
 from pager.testing.scripted.page_requests import getter, handles, rounds
-from pager.testing.scripted.prompt_cache import tokens
 from pager.wire.chat.dialect import Dialect as Chat
 from pager.wire.messages.dialect import Dialect as Messages
 from pager.wire.responses.dialect import Dialect as Responses
+from pager.wire.scripted import tokens
 
 ASK = {"model": "m-1", "messages": [{"role": "user", "content": "Hello."}]}
 

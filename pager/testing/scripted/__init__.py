@@ -2,7 +2,6 @@
 
 from pager.testing.scripted.received import Received
 from pager.testing.scripted.script import (
-    Call,
     Drop,
     Fail,
     Gated,
@@ -10,12 +9,12 @@ from pager.testing.scripted.script import (
     PageIn,
     Picky,
     Reply,
-    Say,
     Script,
     Slow,
     Stumble,
 )
 from pager.testing.scripted.server import ScriptedModel
+from pager.wire.scripted import Call, Say
 
 __all__ = [
     "Call",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from pager.testing.scripted.common import Json, Turn, Wire
 from pager.testing.scripted.cursor import Cue, Direction
 from pager.testing.scripted.prompt_cache import PromptCache
 from pager.testing.scripted.script import (
@@ -17,9 +16,9 @@ from pager.testing.scripted.script import (
     Fail,
     Gated,
     Reply,
-    Say,
     Stumble,
 )
+from pager.wire.scripted import Json, Say, Scripted, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +54,7 @@ class Performance:
     """One answer being given to one request."""
 
     stage: Stage
-    wire: Wire
+    wire: Scripted
     number: int
     received: Received
     request: web.Request
@@ -78,7 +77,7 @@ class Performance:
             case Cue(manner=Drop(after_events=0)):
                 return self._hang_up(web.Response())
             case Cue(said=Say() as said) if asked is not None:
-                turn = Turn(cue.number, asked, said, self.wire.cost(self.stage.cache, asked), cue.leg)
+                turn = Turn(cue.number, asked, said, self.stage.cache.usage(self.wire, asked), cue.leg)
                 return await (self._stream(turn, cue) if asked.get("stream") else self._whole(turn, cue))
         return self._fail(Fail(400, message=unread))
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pager.testing.scripted.common import Wire
 from pager.testing.scripted.page_requests import asking, getter
 from pager.testing.scripted.prompt_cache import size
 from pager.testing.scripted.request_rules import problems
@@ -19,11 +18,11 @@ from pager.testing.scripted.script import (
     PageIn,
     Picky,
     Reply,
-    Say,
     Script,
     Slow,
     Stumble,
 )
+from pager.wire.scripted import Say, Scripted
 
 Prompt = Mapping[str, Any]
 
@@ -55,14 +54,14 @@ class Direction:
     # How often each answer of the call has asked for pages, by how deep it is nested in others.
     asked: Counter[int] = field(default_factory=Counter)
 
-    def next(self, wire: Wire, prompt: Prompt | None) -> Cue:
+    def next(self, wire: Scripted, prompt: Prompt | None) -> Cue:
         """The answer to a request with this prompt; None is one that can't be read."""
         cue = self._checked(wire, prompt) or self._cue(self.script.answer(self.number), wire, prompt or {})
         if not cue.stays:
             self.number, self.legs, self.asked = self.number + 1, 0, Counter()
         return cue
 
-    def _checked(self, wire: Wire, prompt: Prompt | None) -> Cue | None:
+    def _checked(self, wire: Scripted, prompt: Prompt | None) -> Cue | None:
         """The refusal of a prompt that a provider would not take."""
         found = problems(wire.name, prompt) if self.script.strict and prompt is not None else []
         return self._refuse(Fail(400, message=found[0]), "; ".join(found)) if found else None
@@ -70,7 +69,7 @@ class Direction:
     def _refuse(self, fail: Fail, why: str) -> Cue:
         return Cue(fail, self.number, stays=True, refused=why)
 
-    def _cue(self, answer: Answer, wire: Wire, prompt: Prompt, depth: int = 0) -> Cue:
+    def _cue(self, answer: Answer, wire: Scripted, prompt: Prompt, depth: int = 0) -> Cue:
         match answer:
             case PageIn():
                 return self._page_in(answer, wire, prompt, depth)
@@ -81,7 +80,7 @@ class Direction:
             case _:
                 return Cue(answer, self.number)
 
-    def _page_in(self, answer: PageIn, wire: Wire, prompt: Prompt, depth: int) -> Cue:
+    def _page_in(self, answer: PageIn, wire: Scripted, prompt: Prompt, depth: int) -> Cue:
         said = asking(answer, prompt) if self.asked[depth] < answer.times else None
         if said is None:
             return self._cue(answer.then or answer.bare, wire, prompt, depth + 1)
@@ -89,7 +88,7 @@ class Direction:
         self.legs += 1
         return Cue(said, self.number, self.legs, stays=not answer.mixed)
 
-    def _choosy(self, answer: Overflowing | Picky, wire: Wire, prompt: Prompt, depth: int) -> Cue:
+    def _choosy(self, answer: Overflowing | Picky, wire: Scripted, prompt: Prompt, depth: int) -> Cue:
         if isinstance(answer, Picky) and getter(prompt):
             return self._refuse(Fail(400, message=answer.message), answer.message)
         if isinstance(answer, Overflowing) and (count := size(wire.prompt(prompt))) > answer.limit:

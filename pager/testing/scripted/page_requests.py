@@ -1,11 +1,12 @@
 """Reads a prompt as a model does that wants pages back: which tool brings them, and which stubs there are."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pager.paging.stub import HANDLE
-from pager.testing.scripted.script import Call, PageIn, Say
+from pager.testing.scripted.script import PageIn
+from pager.wire.dialects import names, scripted
+from pager.wire.scripted import Call, Say
 
 PARAMETER = "pages"
 
@@ -29,8 +30,8 @@ def getter(request: Mapping[str, Any]) -> str | None:
 
     Of several the last one, since the client's own tools come first.
     """
-    names = [name for name, schema in _functions(request) if _first_list(schema) == PARAMETER]
-    return names[-1] if names else None
+    found = [name for name, schema in _offered(request) if _first_list(schema) == PARAMETER]
+    return found[-1] if found else None
 
 
 def handles(request: Mapping[str, Any], only: str = "") -> list[str]:
@@ -46,21 +47,14 @@ def rounds(request: Mapping[str, Any]) -> int:
     return sum(called == name for called, _ in _tools_used(request))
 
 
-def _functions(request: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The name and parameters of every function offered."""
-    for entry in offered(request):
-        function = entry.get("function") or entry
-        schema = function.get("parameters") or function.get("input_schema")
-        if isinstance(schema, Mapping) and function.get("name"):
-            yield str(function["name"]), schema
+def _offered(request: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The tools of a request in any wire format: each finds only its own."""
+    return (tool for name in names() for tool in scripted(name).tools(request))
 
 
-def offered(request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The tools of a request, wherever it keeps them."""
-    yield from request.get("tools") or []
-    for item in _items(request):
-        if item.get("type") == "additional_tools":
-            yield from item.get("tools") or []
+def _tools_used(request: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Past calls as the tool's name and its arguments, and results without a name, in any wire format."""
+    return (used for name in names() for used in scripted(name).used(request))
 
 
 def _first_list(schema: Mapping[str, Any]) -> str | None:
@@ -68,43 +62,6 @@ def _first_list(schema: Mapping[str, Any]) -> str | None:
     return next(
         (name for name, one in properties.items() if isinstance(one, Mapping) and one.get("type") == "array"), None
     )
-
-
-def _tools_used(request: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Past calls as the tool's name and its arguments; results without a name."""
-    for item in _items(request):
-        for part in _parts(item):
-            match part:
-                case {"function": {"name": str(name), "arguments": arguments}}:
-                    yield name, _decoded(arguments)
-                case {"type": "function_call", "name": str(name), "arguments": arguments}:
-                    yield name, _decoded(arguments)
-                case {"type": "tool_use" | "custom_tool_call", "name": str(name), "input": arguments}:
-                    yield name, arguments
-                case {"role": "tool", "content": result} | {"type": "tool_result", "content": result}:
-                    yield "", result
-                case {"type": "function_call_output" | "custom_tool_call_output", "output": result}:
-                    yield "", result
-
-
-def _items(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    given = request.get("messages") or request.get("input") or []
-    return [item for item in given if isinstance(item, Mapping)] if isinstance(given, list) else []
-
-
-def _parts(item: Mapping[str, Any]) -> Iterator[object]:
-    """The item itself, and the blocks and calls in it."""
-    yield item
-    for inside in (item.get("content"), item.get("tool_calls")):
-        if isinstance(inside, list):
-            yield from inside
-
-
-def _decoded(arguments: object) -> object:
-    try:
-        return json.loads(arguments) if isinstance(arguments, str) else arguments
-    except ValueError:
-        return arguments
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """Counts the tokens of a prompt and simulates the provider's cache of its prefix."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,55 +8,19 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from pager.values import Usage
+from pager.wire.dialects import load as load_dialect
+from pager.wire.scripted import FIVE_MINUTES, Piece, Scripted, tokens
 
 # Providers cache no prompt shorter than this; OpenAI counts cached tokens in steps.
 _LEAST = 1024
 _STEP = 128
 _COUNTS_WRITES = re.compile(r"gpt-(5\.[6-9]|[6-9])")
 
-FIVE_MINUTES, HOUR = 300.0, 3_600.0
-"""Seconds that Anthropic keeps a prompt up to a mark: by default, and where the mark asks for an hour."""
-
 HALF_AN_HOUR = 1_800.0
 """Seconds that OpenAI keeps a prompt at least, from GPT-5.6 on."""
 
 _REACH = 20
 """Positions that are searched for a cached prompt from each mark backwards, the mark's own included."""
-
-
-class Piece(NamedTuple):
-    """A part of a prompt.
-
-    ``lifetime`` are the seconds for which the client asks the provider to cache the prompt up to here, 0 without a
-    mark. ``kind`` is the type of a block, empty where there is none.
-    """
-
-    text: str
-    lifetime: float = 0.0
-    kind: str = ""
-
-
-def piece(value: object) -> Piece:
-    """A part of the prompt from its JSON value, without the mark itself, which moves from call to call."""
-    kind = str(value.get("type", "")) if isinstance(value, Mapping) else ""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    if '"cache_control"' not in text:  # nearly always
-        return Piece(text, kind=kind)
-    return Piece(json.dumps(_unmarked(value), sort_keys=True, ensure_ascii=False), lifetime(value), kind)
-
-
-def lifetime(value: object) -> float:
-    """The longest lifetime that a cache mark in a JSON value asks for; 0 where it has none."""
-    if isinstance(value, Mapping):
-        mark = value.get("cache_control")
-        own = 0.0 if not isinstance(mark, Mapping) else HOUR if mark.get("ttl") == "1h" else FIVE_MINUTES
-        return max([own, *map(lifetime, value.values())])
-    return max(map(lifetime, value), default=0.0) if isinstance(value, list) else 0.0
-
-
-def tokens(text: str) -> int:
-    """A simple count: four bytes of UTF-8 a token, rounded up."""
-    return (len(text.encode("utf-8", "replace")) + 3) // 4
 
 
 def size(pieces: Sequence[Piece]) -> int:
@@ -80,6 +43,11 @@ class PromptCache:
         self._clock = clock
         self._lifetime = lifetime
         self._known: dict[bytes, _Entry] = {}
+
+    def usage(self, provider: Scripted, request: Mapping[str, Any]) -> Usage:
+        """The tokens of a request's prompt, cached as its provider does."""
+        read = self.read_marked if load_dialect(provider.name).marks_cache else self.read
+        return read(str(request.get("model")), provider.prompt(request))
 
     def read(self, model: str, pieces: Sequence[Piece]) -> Usage:
         """Input, cached and, from GPT-5.6 on, written tokens where every prompt is cached by itself (OpenAI)."""
@@ -144,11 +112,3 @@ def _measure(model: str, pieces: Sequence[Piece]) -> tuple[list[int], list[bytes
         link = sha256(link + part.text.encode("utf-8", "replace")).digest()
         chain.append(link)
     return [tokens(part.text) for part in pieces], chain
-
-
-def _unmarked(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    if isinstance(value, Mapping):
-        return {key: _unmarked(item) for key, item in value.items() if key != "cache_control"}
-    if isinstance(value, list):
-        return [_unmarked(item) for item in value]
-    return value

@@ -1,37 +1,12 @@
 """What the scripted model answers, call by call, as plain values."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
+from pager.wire.scripted import Call, Say
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call; the arguments are an object, or a string where a script wants them broken."""
-
-    name: str
-    arguments: Mapping[str, Any] | str = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        """The arguments as the model writes them."""
-        return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments)
-
-
-@dataclass(frozen=True, slots=True)
-class Say:
-    """A whole answer: reasoning, then text, then calls; ``finish`` is stop, length, tools or refusal, or follows."""
-
-    text: str = ""
-    calls: Sequence[Call] = ()
-    reasoning: str = ""
-    finish: str = ""
-
-    @property
-    def ending(self) -> str:
-        """Why the answer ends."""
-        return self.finish or ("tools" if self.calls else "stop")
+UNFINISHED = Say("This sentence never reaches its end.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +83,7 @@ class Drop:
     """The connection breaks after so many events (unstreamed: in mid-body); after none, before any answer at all."""
 
     after_events: int
-    then: Say | PageIn = Say("This sentence never reaches its end.")
+    then: Say | PageIn = UNFINISHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +91,7 @@ class Stumble:
     """A stream of status 200 that ends in an error event after so many events."""
 
     after_events: int
-    then: Say | PageIn = Say("This sentence never reaches its end.")
+    then: Say | PageIn = UNFINISHED
     message: str = "the script says so"
 
 

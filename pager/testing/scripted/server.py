@@ -6,12 +6,10 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Self
 
-from pager.testing.scripted.chat import Chat, openai_error
-from pager.testing.scripted.common import EPOCH, Json, Wire
-from pager.testing.scripted.messages import Messages
 from pager.testing.scripted.prompt_cache import PromptCache, size
 from pager.testing.scripted.received import Received
-from pager.testing.scripted.responses import Responses
+from pager.wire.dialects import load, names, scripted
+from pager.wire.scripted import EPOCH, Json, openai_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,11 +19,6 @@ if TYPE_CHECKING:
     from pager.testing.scripted.answer import Stage
     from pager.testing.scripted.script import Script
 
-_WIRES: dict[str, Wire] = {
-    "/v1/chat/completions": Chat(),
-    "/v1/responses": Responses(),
-    "/v1/messages": Messages(),
-}
 _MODELS = ("scripted-1", "scripted-2")
 _LARGEST_BODY = 1 << 30
 
@@ -121,18 +114,19 @@ async def _answer(stage: Stage, received: Received, request: web.Request) -> web
     other = stage.direction.script.others.get(f"{received.method} {received.path}")
     if other is not None:
         return reply(other.status, other.body, other.headers)
-    if received.method == "POST" and (wire := _WIRES.get(received.path)):
-        return await Performance(stage, wire, stage.next_call(), received, request).give()
+    path = received.path.removeprefix("/v1") if received.method == "POST" else ""
+    for dialect in map(load, names()):
+        if dialect.accepts(path):
+            return await Performance(stage, scripted(dialect.name), stage.next_call(), received, request).give()
+        if path and path == dialect.count_path:
+            provider = scripted(dialect.name)
+            return reply(200, provider.counted(size(provider.prompt(received.json()))), {})
     status, body = _elsewhere(received)
     return reply(status, body, {})
 
 
 def _elsewhere(received: Received) -> tuple[int, Json]:
     """The rest of the API, as far as clients need it."""
-    if received.method == "POST" and received.path == "/v1/messages/count_tokens":
-        return 200, {"input_tokens": size(Messages().prompt(received.json()))}
-    if received.method == "POST" and received.path == "/v1/responses/input_tokens":
-        return 200, {"object": "response.input_tokens", "input_tokens": size(Responses().prompt(received.json()))}
     if received.method == "GET" and received.path == "/v1/models":
         return 200, _anthropic_models() if received.header("anthropic-version") else _openai_models()
     return 404, openai_error(404, f"Invalid URL ({received.method} {received.target})")

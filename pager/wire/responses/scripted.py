@@ -1,19 +1,26 @@
 """The scripted model in the words of OpenAI's Responses."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from pager.testing.scripted.chat import openai_error, openai_headers, overflow
-from pager.testing.scripted.common import (
+from pager.values import Usage
+from pager.wire.scripted import (
     Json,
+    Piece,
     Turn,
     bits,
+    decoded,
     event,
+    is_json,
+    listed,
+    openai_error,
+    openai_headers,
+    overflow,
+    piece,
+    repeated,
     words,
 )
-from pager.testing.scripted.prompt_cache import Piece, PromptCache, piece
-from pager.values import Usage
 
 # What a response repeats of its request, with OpenAI's value where the client gave none.
 _ECHOED: Json = {
@@ -42,7 +49,7 @@ _ECHOED: Json = {
 Emit = Callable[..., bytes]
 
 
-class Responses:
+class Scripted:
     """Responses, from the provider's side."""
 
     name = "responses"
@@ -53,9 +60,34 @@ class Responses:
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         return [piece(part) for part in [*(request.get("tools") or []), request.get("instructions"), *items]]
 
-    def cost(self, cache: PromptCache, request: Mapping[str, Any]) -> Usage:
-        """OpenAI caches without being asked."""
-        return cache.read(str(request.get("model")), self.prompt(request))
+    def tools(self, request: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The tools of the request, and those that items bring."""
+        entries = listed(request, "tools")
+        for item in listed(request, "input"):
+            if item.get("type") == "additional_tools":
+                entries += listed(item, "tools")
+        for entry in entries:
+            if entry.get("name"):
+                yield str(entry["name"]), entry.get("parameters") or {}
+
+    def used(self, request: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+        """The items of calls and their outputs."""
+        for item in listed(request, "input"):
+            match item:
+                case {"type": "function_call", "name": str(name), "arguments": arguments}:
+                    yield name, decoded(arguments)
+                case {"type": "custom_tool_call", "name": str(name), "input": text}:
+                    yield name, text
+                case {"type": "function_call_output" | "custom_tool_call_output", "output": result}:
+                    yield "", result
+
+    def problems(self, request: Mapping[str, Any]) -> Iterator[str]:
+        """Calls must be answered anywhere after them; reasoning must be followed by what it led to."""
+        return _problems(request)
+
+    def counted(self, tokens: int) -> Json:
+        """The answer of input_tokens."""
+        return {"object": "response.input_tokens", "input_tokens": tokens}
 
     def whole(self, turn: Turn) -> Json:
         """One response object."""
@@ -187,3 +219,66 @@ def _usage(usage: Usage) -> Json:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.input + usage.output,
     }
+
+
+# What OpenAI refuses
+
+
+Request = Mapping[str, Any]
+_OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+_KINDS = {"message", "reasoning", "item_reference", "compaction", "compaction_trigger", "configuration_update"} | {
+    *("additional_tools", "tool_search_call", "tool_search_output", "computer_call_output", "local_shell_call_output"),
+    *("shell_call_output", "apply_patch_call_output", "mcp_list_tools", "mcp_approval_request"),
+    *("mcp_approval_response", *_OUTPUTS.values()),
+}
+
+
+def _problems(request: Request) -> Iterator[str]:
+    """A call is answered anywhere after it."""
+    items = listed(request, "input")
+    elsewhere = bool(request.get("previous_response_id") or request.get("conversation"))
+    yield from _kinds(items)
+    yield from _paired(items, elsewhere=elsewhere)
+    yield from _lonely_thoughts(items)
+    if twice := repeated(str(item["id"]) for item in items if item.get("id")):
+        yield f"Duplicate item found with id {twice[0]}. Remove duplicate items from your input and try again."
+
+
+def _kinds(items: Sequence[Request]) -> Iterator[str]:
+    for at, item in enumerate(items):
+        kind = _kind(item)
+        if kind not in _KINDS and not kind.endswith("_call"):
+            yield f"Invalid value: '{kind}'. (input[{at}].type)"
+        if kind == "function_call" and not is_json(item.get("arguments")):
+            yield f"input[{at}].arguments is not valid JSON."
+
+
+def _kind(item: Request) -> str:
+    return str(item.get("type") or ("message" if "role" in item else ""))
+
+
+def _paired(items: Sequence[Request], *, elsewhere: bool) -> Iterator[str]:
+    """Every output after its call, every call with its output; ``elsewhere`` the provider may know calls of its own."""
+    made: dict[str, str] = {}
+    waiting: set[str] = set()
+    for kind, call in ((_kind(item), str(item.get("call_id"))) for item in items):
+        if kind in _OUTPUTS:
+            if call in made:
+                yield f"Duplicate function call found with call_id {call}."
+            made[call] = _OUTPUTS[kind]
+            waiting.add(call)
+        elif kind in _OUTPUTS.values():
+            known = made.get(call) == kind and call in waiting
+            if not known and not (elsewhere and call not in made):
+                yield f"No tool call found for {kind.replace('_', ' ')} with call_id {call}."
+            waiting.discard(call)
+    yield from (f"No tool output found for function call {call}." for call in made if call in waiting)
+
+
+def _lonely_thoughts(items: Sequence[Request]) -> Iterator[str]:
+    for item, following in zip(items, [*items[1:], {}], strict=False):
+        if _kind(item) != "reasoning":
+            continue
+        said = _kind(following) == "message" and following.get("role") == "assistant"
+        if not said and not _kind(following).endswith("_call") and _kind(following) != "reasoning":
+            yield f"Item '{item.get('id')}' of type 'reasoning' was provided without its required following item."

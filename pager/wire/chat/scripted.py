@@ -1,25 +1,31 @@
 """The scripted model in the words of OpenAI's Chat Completions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pager.testing.scripted.common import (
+from pager.values import Usage
+from pager.wire.scripted import (
     Json,
+    Piece,
     Turn,
     bits,
+    decoded,
     event,
+    is_json,
+    listed,
+    openai_error,
+    openai_headers,
+    overflow,
+    piece,
+    repeated,
     words,
 )
-from pager.testing.scripted.prompt_cache import Piece, PromptCache, piece
-from pager.values import Usage
 
 _FINISH = {"stop": "stop", "length": "length", "tools": "tool_calls", "refusal": "content_filter"}
-_TYPES = {429: "rate_limit_error", 401: "authentication_error"}
-_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 DONE = b"data: [DONE]\n\n"
 
 
-class Chat:
+class Scripted:
     """Chat Completions, from the provider's side."""
 
     name = "chat"
@@ -28,9 +34,29 @@ class Chat:
         """Tools, then messages."""
         return [piece(part) for part in [*(request.get("tools") or []), *(request.get("messages") or [])]]
 
-    def cost(self, cache: PromptCache, request: Mapping[str, Any]) -> Usage:
-        """OpenAI caches without being asked."""
-        return cache.read(str(request.get("model")), self.prompt(request))
+    def tools(self, request: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Functions, and custom tools without parameters."""
+        for entry in listed(request, "tools"):
+            tool = entry.get("function") or entry.get("custom") or {}
+            if tool.get("name"):
+                yield str(tool["name"]), tool.get("parameters") or {}
+
+    def used(self, request: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+        """The assistant's tool_calls, and tool messages."""
+        for message in listed(request, "messages"):
+            for call in listed(message, "tool_calls"):
+                function = call.get("function") or {}
+                yield str(function.get("name")), decoded(function.get("arguments"))
+            if message.get("role") == "tool":
+                yield "", message.get("content")
+
+    def problems(self, request: Mapping[str, Any]) -> Iterator[str]:
+        """Calls must be answered by the tool messages right after them; a role can't say everything."""
+        return _problems(request)
+
+    def counted(self, tokens: int) -> Json:  # noqa: ARG002
+        """OpenAI has no endpoint that counts chats."""
+        return {}
 
     def whole(self, turn: Turn) -> Json:
         """One chat.completion object."""
@@ -53,7 +79,7 @@ class Chat:
 
     def error(self, status: int, message: str, request_id: str) -> Json:  # noqa: ARG002 - OpenAI has it in a header
         """OpenAI's error object."""
-        return {"error": _error(status, message)}
+        return openai_error(status, message)
 
     def too_long(self, count: int, limit: int) -> Json:
         """OpenAI's words for a prompt that does not fit."""
@@ -61,40 +87,11 @@ class Chat:
 
     def stumble(self, message: str, sequence: int) -> bytes:  # noqa: ARG002 - chunks are not numbered
         """An error in place of a chunk."""
-        return event({"error": _error(500, message)})
+        return event(openai_error(500, message))
 
     def headers(self, request_id: str) -> dict[str, str]:
         """OpenAI's own headers."""
         return openai_headers(request_id)
-
-
-def openai_headers(request_id: str) -> dict[str, str]:
-    """What OpenAI sends with every answer."""
-    return {
-        "x-request-id": request_id,
-        "openai-organization": "scripted",
-        "openai-processing-ms": "7",
-        "openai-version": "2020-10-01",
-        "x-ratelimit-limit-requests": "10000",
-        "x-ratelimit-remaining-requests": "9999",
-    }
-
-
-def openai_error(status: int, message: str) -> Json:
-    """What OpenAI says when something is wrong."""
-    return {"error": _error(status, message)}
-
-
-def overflow(found: str, limit: int, param: str) -> Json:
-    """What OpenAI says of a prompt that does not fit."""
-    window = f"This model's maximum context length is {limit} tokens."
-    message = f"{window} However, {found}. Please reduce the length of the {param}."
-    return {"error": {**_error(400, message), "param": param, "code": "context_length_exceeded"}}
-
-
-def _error(status: int, message: str) -> Json:
-    kind = "server_error" if status >= 500 else _TYPES.get(status, "invalid_request_error")
-    return {"message": message, "type": kind, "param": None, "code": _CODES.get(status)}
 
 
 def _frame(turn: Turn, kind: str) -> Json:
@@ -157,3 +154,69 @@ def _usage(usage: Usage) -> Json:
             "rejected_prediction_tokens": 0,
         },
     }
+
+
+# What OpenAI refuses
+
+
+_PARTS: Mapping[str, frozenset[str]] = {
+    "system": frozenset({"text"}),
+    "developer": frozenset({"text"}),
+    "user": frozenset({"text", "image_url", "input_audio", "file"}),
+    "assistant": frozenset({"text", "refusal"}),
+    "tool": frozenset({"text", "image_url"}),
+    "function": frozenset(),
+}
+
+
+def _problems(request: Mapping[str, Any]) -> Iterator[str]:
+    """A call is answered by the tool messages right after the assistant's."""
+    waiting: list[str] = []
+    for at, message in enumerate(listed(request, "messages")):
+        yield from _form(at, message)
+        if message.get("role") == "tool":
+            answered = message.get("tool_call_id")
+            if answered not in waiting:
+                yield (
+                    f"Invalid parameter: messages with role 'tool' must be a response to a preceding message with "
+                    f"'tool_calls': messages[{at}] answers {answered}"
+                )
+            waiting = [call for call in waiting if call != answered]
+        else:
+            yield from _unanswered(waiting)
+            waiting = [str(call.get("id")) for call in listed(message, "tool_calls")]
+            yield from (f"messages[{at}]: Duplicate value for 'tool_call_id': {call}" for call in repeated(waiting))
+    yield from _unanswered(waiting)
+
+
+def _unanswered(calls: Sequence[str]) -> Iterator[str]:
+    if calls:
+        yield (
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+            f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(calls)}"
+        )
+
+
+def _form(at: int, message: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the message by itself."""
+    role, content = str(message.get("role")), message.get("content")
+    if role not in _PARTS:
+        yield f"Invalid value: '{role}'. Supported values are: {', '.join(_PARTS)}. (messages[{at}].role)"
+        return
+    calls = listed(message, "tool_calls")
+    if not _is_content(content, _PARTS[role]) and not (role == "assistant" and content is None and _says(message)):
+        yield f"Invalid type for 'messages[{at}].content': expected a string or an array of parts for role '{role}'."
+    for index, call in enumerate(calls):
+        if not is_json((call.get("function") or {}).get("arguments", "{}")):
+            yield f"messages[{at}].tool_calls[{index}].function.arguments is not valid JSON."
+
+
+def _says(message: Mapping[str, Any]) -> bool:
+    """Whether an assistant's message needs no content."""
+    return any(message.get(key) for key in ("tool_calls", "function_call", "refusal", "audio", "reasoning_content"))
+
+
+def _is_content(content: object, kinds: frozenset[str]) -> bool:
+    if isinstance(content, list):
+        return bool(content) and all(isinstance(part, Mapping) and part.get("type") in kinds for part in content)
+    return isinstance(content, str)
