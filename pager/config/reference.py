@@ -72,12 +72,12 @@ Settings come from four places, the later wins:
 Variables and flags give text as it is and everything else as TOML writes it: `8787`, `["x-account"]`,
 `{{ team-a = "TEAM_A_PROXY_KEY" }}`. A switch may also be `1`/`0`, `yes`/`no` or `on`/`off`. A later table or list
 replaces an earlier one as a whole. A file that is named but missing, an unknown key, an unknown `CTXPAGER_` variable
-and a value that is not allowed are errors, wherever they stand. No secret is ever a setting: keys are named by the
+and a value that is not allowed are errors everywhere. No secret is ever a setting: keys are named by the
 environment variable that holds them. `ctxpager config` prints what is in force and where each value came from, and
 `ctxpager serve` names at its start the places that settings came from.
 
 A `{file}` in the working folder may have come with anything that was cloned or unpacked there. Until you trust the
-folder, only its harmless settings count, over those of your own file: none that names code (a policy of one's own),
+folder, only its harmless settings count, over those of your own file: none that names code (your own policy),
 leads calls or credentials elsewhere, or opens the proxy, its data or its keys to others. Each command says on standard
 error which were ignored. In the lists below such settings are marked "needs trust".
 
@@ -85,7 +85,7 @@ The file in your own configuration folder holds in every working folder, so code
 looked for beside it.
 
 - `ctxpager trust [DIR]` trusts the folder for as long as its file stays as it is, and prints what that allows; a
-  changed file must be trusted anew. What the file names (the code of a policy) is not checked: trust who changes it.
+  changed file must be trusted again. What the file names (the code of a policy) is not checked: trust who changes it.
 - `ctxpager trust --list` lists the trusted folders, `ctxpager trust --remove [DIR]` ends the trust.
 
 These variables are not settings, and neither are those that a setting names as the holder of a key, nor those that

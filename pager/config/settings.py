@@ -120,7 +120,7 @@ class Upstream(_Part):
 
     url: Annotated[str, AfterValidator(_address_or_none), Words(f'"" or {_A_URL}')] = Field(
         default="",
-        description="One base URL for all three dialects; where set, it stands over the three keys below. Empty, "
+        description="One base URL for all dialects; where set, it replaces the keys below. Empty, "
         "because most users have clients of more than one provider.",
     )
     chat: Address = Field(
@@ -212,7 +212,7 @@ class Paging(_Part):
     grace: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more", guard=HARMLESS)] = Field(
         default=2,
         description="For how many calls a new result stays, whatever the policy wants. 2: the results since the last "
-        "two answers, as most of what a model needs again it needs at once.",
+        "two answers, because most of what a model needs again it needs at once.",
     )
     policy_options: Annotated[Mapping[str, object], Words("a table of the policy's own options", guard=NUMBERS)] = (
         Field(
@@ -229,9 +229,9 @@ class Tools(_Part):
 
     shorten: Annotated[Literal["auto", "off"], Words('"auto" or "off"', guard=HARMLESS)] = Field(
         default="auto",
-        description="Whether tools that are hardly ever called are sent without their prose, or without their "
-        "parameters, where that pays. auto, because most tools that a client offers are never called; calls of such a "
-        "tool are checked against all of it before the client sees them. off sends every tool as it came.",
+        description="Whether tools that are hardly ever called are sent with shortened descriptions, or without "
+        "their parameters, where that pays. auto, because most tools that a client offers are never called; calls of "
+        "such a tool are checked against all of it before the client sees them. off sends every tool as it came.",
     )
     defer_above: Annotated[int, Strict(), Field(ge=0), Words("a whole number of tokens, 0 or more", guard=HARMLESS)] = (
         Field(
@@ -266,8 +266,8 @@ class Dashboard(_Part):
         Field(
             default="loopback",
             description="Where the dashboard is shown. loopback: only where the proxy listens on a loopback address, "
-            "as it shows whoever opens it all sessions of all tenants. always shows it on any address, without what "
-            "pages hold. Where it is not shown, its paths go upstream like any other.",
+            "because it shows all sessions of all tenants to everybody who opens it. always shows it on any address, "
+            "without the content of pages. Where it is not shown, its paths go upstream like any other.",
         )
     )
 
@@ -291,7 +291,7 @@ class Limits(_Part):
     head_seconds: Seconds = Field(
         default=30.0,
         description="Seconds that the head of a request may take from its first byte, or from the connection's "
-        "beginning. Heads come in one piece; whoever sends one byte a second holds a connection for nothing.",
+        "beginning. Heads come in one piece; a client that sends a byte a second only blocks a connection.",
     )
     body_seconds: Seconds = Field(
         default=60.0,
@@ -365,9 +365,9 @@ class Settings(_Part):
     )
     learn: Annotated[Literal["daily", "off"], Words('"daily" or "off"', guard=HARMLESS)] = Field(
         default="daily",
-        description="Whether what the log's sessions teach of tools and of how long sessions last is worked out anew "
-        "once a day, for the sessions that begin after that. off uses what is shipped, so that every session is "
-        "decided as on a fresh install.",
+        description="Whether to learn once a day from the log's sessions which tools' results are needed again and how "
+        "long sessions last, for the sessions that begin afterwards. off uses what is shipped, so that every session "
+        "is decided as on a fresh install.",
     )
     prices: Annotated[
         str,
@@ -391,7 +391,7 @@ class Settings(_Part):
     ] = Field(
         default="info",
         description="The least level of what is written to standard error. info shows where the proxy listens and "
-        "every call that went out untouched by a fault of ours, and is quiet otherwise.",
+        "every call that was sent unchanged because of an error in ctxpager, and is quiet otherwise.",
     )
     show_calls: Annotated[
         Literal["terminal", "always", "off"], Words('"terminal", "always" or "off"', guard=HARMLESS)
@@ -415,7 +415,7 @@ class Settings(_Part):
     models: Annotated[Mapping[Name, Mapping[str, object]], Words("a table for each model name", guard=HARMLESS)] = (
         Field(
             default_factory=dict,
-            description="What to believe of a model instead of the shipped table: its window, output limit and prices, "
+            description="Facts about models that replace those of the shipped table: window, output limit and prices, "
             "by model name. Empty: the shipped table knows the public models.",
             examples=['"my-model" = { window = 200000, output_limit = 32000 }'],
         )
