@@ -12,7 +12,7 @@ from instrumentation.replay.recording import RecordedCall, Recording
 from pager.paging.page_table import common_length
 from pager.pricing.catalog import family_of
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
-from pager.pricing.provider_cache import HELD, TELLING
+from pager.pricing.provider_cache import HIT_SHARE, TELLING
 from pager.wire.dialects import load as load_dialect
 
 MARGIN = 30.0
@@ -65,4 +65,4 @@ def _was_found(before: PreparedCall, call: PreparedCall) -> bool:
         return False
     shared = call.prompt.upto(common_length(before.prompt.keys, call.prompt.keys))
     expected = usage.input * shared / max(1, call.prompt.tokens)
-    return expected >= TELLING and usage.cached >= HELD * expected
+    return expected >= TELLING and usage.cached >= HIT_SHARE * expected

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pager.paging.page_content import contents
+from pager.paging.page import contents
 from pager.paging.page_table import common_length
 from pager.text.references import said
 from pager.values import Kind

@@ -1,14 +1,23 @@
-"""What is known of one page, and what paging has saved and cost a session."""
+"""Pages: how an item of a prompt holds them, what is known of each, and what paging has saved and cost a session."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from hashlib import sha256
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, overload
 
+from pager.paging.stub import handle_of
 from pager.pricing.prices import ASKING, Prices
 from pager.pricing.tokens import BYTES_A_TOKEN
+from pager.text.references import said
+from pager.values import Block, Kind, Message
+from pager.wire.page_spans import Site
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
+    Flags = NDArray[np.bool_]
 
 GRACE = 2
 """Calls for which a new page stays: the results since the last two answers."""
@@ -16,8 +25,8 @@ GRACE = 2
 PIN_HALF_LIFE = 2
 """Calls after which a pin has half its strength."""
 
-HELD = 0.5
-"""A pin holds while so much of a fault is left of it."""
+PIN_HOLDS = 0.5
+"""A page stays pinned while its decayed fault strength is at least this."""
 
 BACK = "@b"
 """Stands between handle and number in the name of a page that page_in brought back; clients' own have ``@`` there."""
@@ -40,13 +49,36 @@ def tokens_of(size: int) -> int:
     return round(size / BYTES_A_TOKEN)
 
 
-_Number = TypeVar("_Number", float, "NDArray[np.float64]")
+def left_of(pin: float, calls: float) -> float:
+    """What is left of a pin after this many calls."""
+    return pin * float(0.5 ** (calls / PIN_HALF_LIFE))
 
 
-def left_of(pin: _Number, calls: _Number) -> _Number:
-    """What is left of a pin after so many calls."""
-    left: _Number = pin * 0.5 ** (calls / PIN_HALF_LIFE)
-    return left
+@overload
+def pin_holds(pin: float, calls: float) -> bool: ...
+@overload
+def pin_holds(pin: "Numbers", calls: "Numbers") -> "Flags": ...
+def pin_holds(pin: "float | Numbers", calls: "float | Numbers") -> "bool | Flags":
+    """Whether a pin still holds a page after this many calls; of one page, or of all in arrays."""
+    return (pin > 0) & (pin * 0.5 ** (calls / PIN_HALF_LIFE) >= PIN_HOLDS)
+
+
+@overload
+def is_failing(is_error: bool, age: float) -> bool: ...  # noqa: FBT001
+@overload
+def is_failing(is_error: "Flags", age: "Numbers") -> "Flags": ...
+def is_failing(is_error: "bool | Flags", age: "float | Numbers") -> "bool | Flags":
+    """Whether a page is an error that the model may be working on."""
+    return is_error & (age < ERROR_CALLS)
+
+
+@overload
+def is_reused(faults: float, kept: float) -> bool: ...
+@overload
+def is_reused(faults: "Numbers", kept: "Numbers") -> "Flags": ...
+def is_reused(faults: "float | Numbers", kept: "float | Numbers") -> "bool | Flags":
+    """Whether the model needed a page after the answer that it was fetched for; ``kept`` calls up to its last use."""
+    return (faults > 0) | (kept >= GRACE)
 
 
 def stub_limit(tokens: int) -> int:
@@ -114,19 +146,15 @@ class Page:
     @property
     def reused(self) -> bool:
         """Whether the model needed it after the answer it was got for."""
-        return self.faults > 0 or self.used - self.born >= GRACE
+        return is_reused(self.faults, self.used - self.born)
 
     def held(self, call: int) -> bool:
         """Whether a fault still holds it."""
-        return self.pin > 0 and left_of(self.pin, call - self.pinned_at) >= HELD
+        return pin_holds(self.pin, call - self.pinned_at)
 
     def failing(self, call: int) -> bool:
         """Whether it is an error that the model may be working on."""
-        return self.is_error and call - self.born < ERROR_CALLS
-
-    def pinned(self, call: int) -> bool:
-        """Whether a fault, or an error that the model is working on, still holds it."""
-        return self.held(call) or self.failing(call)
+        return is_failing(self.is_error, call - self.born)
 
     def hold(self, call: int) -> None:
         """It has come because it was asked for: a copy that went at once would only be asked for again."""
@@ -189,3 +217,97 @@ class Account:
         """What it cost."""
         asked = prices.output * ASKING * self.faults
         return self.repacks + prices.read * self.context + prices.write * self.written + asked
+
+
+SMALLEST = 500
+"""Bytes below which a text is no page: about three stubs' worth of tokens."""
+
+SMALLEST_ARGUMENT = 800
+"""Bytes below which an argument is no page: a model learns from its own calls how calls are written."""
+
+
+class Found(NamedTuple):
+    """A page as an item holds it."""
+
+    key: str
+    kind: str
+    handle: str
+    digest: bytes
+    size: int
+    call_id: str
+    text: str
+    is_error: bool
+
+
+class Made(NamedTuple):
+    """A tool call that an item makes."""
+
+    call_id: str
+    tool: str
+    arguments: str
+
+
+class Contents(NamedTuple):
+    """One item: ``said`` is what the model said in it, ``results`` the calls it answers and whether they failed.
+
+    ``positions`` are those that a provider counts when it looks back from a cache mark: calls in a row are one, and so
+    are results. ``markable``: whether some block of it can carry a mark.
+    """
+
+    pages: tuple[Found, ...] = ()
+    calls: tuple[Made, ...] = ()
+    results: tuple[tuple[str, bool], ...] = ()
+    said: str = ""
+    reasoning: bool = False
+    positions: int = 1
+    markable: bool = True
+
+
+def contents(message: Message, sites: list[Site]) -> Contents:
+    """What a decoded item with these sites holds."""
+    calls = [block for block in message.blocks if block.kind is Kind.CALL]
+    spoken = [
+        said(block.text) if block.kind is Kind.CALL else block.text
+        for block in message.blocks
+        if block.kind in (Kind.TEXT, Kind.CALL)
+    ]
+    return Contents(
+        pages=tuple(page for site in sites if (page := _page(site)) is not None),
+        calls=tuple(Made(block.call_id, block.name, block.text) for block in calls),
+        results=tuple((block.call_id, block.is_error) for block in message.blocks if block.kind is Kind.RESULT),
+        said="\n".join(spoken) if message.role == "assistant" else "",
+        reasoning=any(block.kind is Kind.REASONING for block in message.blocks),
+        positions=_positions(message),
+        markable=any(_can_carry(block) for block in message.blocks),
+    )
+
+
+def _positions(message: Message) -> int:
+    """How many positions a message has; runs of calls, and of results, are one each."""
+    kinds = [block.kind for block in message.blocks]
+    shared = sum(kind is before and kind in (Kind.CALL, Kind.RESULT) for before, kind in pairwise(kinds))
+    return max(1, len(kinds) - shared)
+
+
+def _can_carry(block: Block) -> bool:
+    """Whether a block can carry a cache mark: neither thinking nor an empty text can."""
+    return block.kind in (Kind.CALL, Kind.RESULT, Kind.MEDIA) or (block.kind is Kind.TEXT and bool(block.text.strip()))
+
+
+def found_again(found: Found, content: str) -> Found:
+    """A page that stands below a heading, by the handle of its own content."""
+    raw = content.encode("utf-8", "surrogatepass")
+    return found._replace(handle=handle_of(raw), digest=sha256(raw).digest(), text=content)
+
+
+def _page(site: Site) -> Found | None:
+    """The page at a site, if what stands there is large enough and belongs to a call."""
+    least = SMALLEST_ARGUMENT if site.kind is Kind.CALL else SMALLEST
+    if len(site.text) * 4 < least or not site.call_id:
+        return None
+    content = site.text.encode("utf-8", "surrogatepass")
+    if len(content) < least:
+        return None
+    kind = "argument" if site.kind is Kind.CALL else "result"
+    handle, digest = handle_of(content), sha256(content).digest()
+    return Found(site.key, kind, handle, digest, len(content), site.call_id, site.text, site.is_error)

@@ -11,7 +11,7 @@ what is new in a call is read: slots that a call repeats byte for byte stay as t
 A page has a name in its branch: its handle, with a number behind it where the same content stands there again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Literal, NamedTuple
@@ -26,7 +26,6 @@ from pager.log.events import (
     Repacked,
     ToolsDecided,
 )
-from pager.paging.evicted_pages import Past
 from pager.paging.hidden_legs import (
     Hidden,
     Placed,
@@ -36,12 +35,14 @@ from pager.paging.hidden_legs import (
 from pager.paging.page import (
     BACK,
     Account,
+    Contents,
+    Found,
     Page,
+    found_again,
     tokens_of,
 )
 from pager.paging.page_arrays import Mirror
-from pager.paging.page_content import Contents, Found, found_again
-from pager.paging.page_in_answers import brought_by
+from pager.paging.page_in import Brought, brought_by
 from pager.paging.staleness import Deed, Supersession, deed_of
 from pager.paging.stub import longer, main_argument
 from pager.pricing.mark_cache import (
@@ -58,6 +59,48 @@ from pager.text.references import Index
 from pager.tools.decide import Sent, Toolset
 from pager.values import Usage
 from pager.wire.stitching import Expander, Leg
+
+
+@dataclass(slots=True)
+class EvictedPages:
+    """The evicted pages of a branch by their handles: what comes back has the history of its content."""
+
+    pages: dict[str, Page] = field(default_factory=dict)  # the one that was evicted last, perhaps still here as a stub
+    back: dict[str, list[str]] = field(default_factory=dict)  # names of what was brought back, whole or in part
+
+    def keep(self, page: Page) -> None:
+        """A page is evicted."""
+        self.pages[page.handle] = page
+
+    def fault(self, handles: Iterable[str], known: Mapping[str, Page], call: int) -> None:
+        """Count a fault for pages that left the prompt with the client's history; ``known`` are those in it."""
+        for page in map(self.pages.get, sorted(handles)):
+            if page is not None and known.get(page.name) is not page:
+                page.fault(call)
+
+    def hand_on(self, page: Page, came: Brought | None) -> None:
+        """Give a new page the history of its content, and say what it was brought from, if it was."""
+        if came is not None:
+            origins = [self.pages[handle] for handle in came.handles if handle in self.pages]
+            page.origins, page.whole = came.handles, came.content is not None
+            page.makers = tuple(dict.fromkeys(call_id for one in origins for call_id in one.makers or (one.call_id,)))
+            page.tool = origins[0].tool if origins else page.tool
+            for handle in came.handles:
+                names = self.back.setdefault(handle, [])
+                names += [] if page.name in names else [page.name]
+        if page.handle in self.pages:
+            page.inherit(self.pages[page.handle])
+
+    def copy(self, known: Mapping[str, Page], copies: Mapping[str, Page]) -> "EvictedPages":
+        """The same for a branch that forks off, which has ``copies`` of the pages that are ``known`` here."""
+        return EvictedPages(
+            {
+                handle: copies[page.name] if known.get(page.name) is page else replace(page)
+                for handle, page in self.pages.items()
+            },
+            {handle: list(names) for handle, names in self.back.items()},
+        )
+
 
 LONGER = 24
 """Digits of the handle of a page whose usual handle is that of another content."""
@@ -189,7 +232,7 @@ class PageTable:
     known: dict[str, Page] = field(default_factory=dict)
     shown: dict[str, Source] = field(default_factory=dict)
     schemas: dict[str, Sent] = field(default_factory=dict)
-    _past: Past = field(default_factory=Past)
+    _past: EvictedPages = field(default_factory=EvictedPages)
     _news: list[str] = field(default_factory=list)
     _counts: dict[str, int] = field(default_factory=dict)
     _contents: dict[str, bytes] = field(default_factory=dict)

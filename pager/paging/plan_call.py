@@ -12,8 +12,7 @@ from pager.log.events import Bypassed, Event, Repacked
 from pager.paging import planner, settle_tools
 from pager.paging.held_calls import SMALLEST_REPLY
 from pager.paging.page import Page, stub_limit
-from pager.paging.page_in import NAME, name_for
-from pager.paging.page_in_answers import brought_by
+from pager.paging.page_in import NAME, brought_by, name_for
 from pager.paging.page_table import PageTable, Slot
 from pager.paging.planner import Plan, Terms
 from pager.paging.policy_choice import Rule
@@ -51,12 +50,12 @@ class CallPlan:
     @property
     def room(self) -> float:
         """The tokens that a prompt has after a rescue."""
-        return (self.terms.window - self.terms.reserve) * planner.ROOM
+        return (self.terms.window - self.terms.reserve) * planner.FILLED_AFTER_RESCUE
 
     def reply_limit(self, tokens: int) -> int:
         """The characters of pages that still fit the window behind a prompt of so many tokens."""
         left = self.terms.window - self.terms.reserve - tokens
-        return max(SMALLEST_REPLY, self.table.yardstick.size(left * planner.ROOM))
+        return max(SMALLEST_REPLY, self.table.yardstick.size(left * planner.FILLED_AFTER_RESCUE))
 
     def decide_tools(self, names: Collection[str], offers: Offers, shortening: Shortening) -> None:
         """Decide in which forms the client's tools are sent; ``names`` are those of all, ``offers`` may be short."""

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from pager.log.events import RepackCause
-from pager.paging.page import (
-    ERROR_CALLS,
-    GRACE,
-    HELD,
-    Page,
-    left_of,
-)
+from pager.paging.page import GRACE, Page, is_failing, is_reused, pin_holds
 from pager.paging.page_arrays import Columns, Pages, columns
 from pager.paging.page_table import PageTable
 from pager.paging.policy import Decision, Policy, View
@@ -30,7 +24,7 @@ from pager.pricing.tokens import BYTES_A_TOKEN
 if TYPE_CHECKING:
     from pager.paging.page_arrays import Flags, Numbers
 
-ROOM = 0.7
+FILLED_AFTER_RESCUE = 0.7
 """The share of the window that a rescue leaves filled, so that not every later call needs another one."""
 
 
@@ -107,8 +101,7 @@ def _columns(table: PageTable, outside: int, terms: Terms, *, warm: bool) -> tup
     total = max(0, round(starts[-1] - (gained[-1] if len(gained) else 0)))
     before = np.maximum(0, np.rint(starts[it["slot"].astype(np.intp)] - gained + tokens - stands))
     made = np.bincount(it.tools)
-    again = (it["faults"] > 0) | (used - born >= GRACE)
-    reused = np.bincount(it.tools, weights=again)
+    reused = np.bincount(it.tools, weights=is_reused(it["faults"], used - born))
     shown = Columns(
         tokens,
         stub_tokens,
@@ -171,8 +164,8 @@ def _pinned(table: PageTable, terms: Terms) -> "Flags":
     """Which pages must stay: the newest, those bound by thinking behind them, and those held by a fault or an error."""
     it, call = table.numbers, table.call
     age = call - it["born"]
-    pinned: Flags = (age < terms.grace) | ((it["is_error"] > 0) & (age < ERROR_CALLS))
-    pinned |= (it["pin"] > 0) & (left_of(it["pin"], call - it["pinned_at"]) >= HELD)
+    pinned: Flags = (age < terms.grace) | is_failing(it["is_error"] > 0, age)
+    pinned |= pin_holds(it["pin"], call - it["pinned_at"])
     return pinned | (it["slot"] <= _bound_to(table)) if terms.bound else pinned
 
 

@@ -50,12 +50,12 @@ def longer(handle: str, content: bytes, digits: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a stub stands for: a tool's result, an argument of a call, or a block that the prompt holds elsewhere too.
+    """What a stub stands for: a tool's result, or an argument of a call.
 
     ``argument`` is the call's main argument in words, ``size`` is in bytes, ``text`` is the page as a model reads it.
     """
 
-    kind: Literal["result", "argument", "block"]
+    kind: Literal["result", "argument"]
     tool: str
     argument: str
     size: int
@@ -114,13 +114,7 @@ def _widest(text: _Text, longest: int, fits: Callable[[str], bool]) -> str:
 
 def _what(kind: str, tool: str, argument: str) -> str:
     named = " ".join(part for part in (tool, argument) if part)
-    match kind:
-        case "argument":
-            return f"argument of {named or 'a call'}"
-        case "block":
-            return f"repeated {named or 'text'}"
-        case _:
-            return named or "a result"
+    return f"argument of {named or 'a call'}" if kind == "argument" else named or "a result"
 
 
 def _size(subject: Subject) -> str:

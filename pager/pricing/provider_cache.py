@@ -23,7 +23,7 @@ MINIMUM = 1_024
 TELLING = 4_096
 """Tokens that a prompt must share with the one before for a report to tell anything: the largest minimum there is."""
 
-HELD, LOST = 0.9, 0.5
+HIT_SHARE, MISS_SHARE = 0.9, 0.5
 """Shares of these tokens: from the one up, the prefix was still in the cache; below the other, it was gone."""
 
 TWICE = 2
@@ -120,10 +120,10 @@ class Evidence:
             self.granted = FIVE_MINUTES if short else HOUR
 
     def _learn(self, gap: float, cached: int, found: float) -> None:
-        if found >= HELD:
+        if found >= HIT_SHARE:
             self.held = max(self.held, gap)
             self.lost = tuple(one for one in self.lost if one > self.held)
-        elif found < LOST and gap > self.held:
+        elif found < MISS_SHARE and gap > self.held:
             self.lost = _shortest(self.lost, gap)
         if not cached:
             self.empty = _shortest(self.empty, gap)

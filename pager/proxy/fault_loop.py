@@ -24,12 +24,11 @@ from pager.errors import BadRequest, NotUnderstood
 from pager.log.bypass import BypassReason
 from pager.log.events import Bypassed, Event, FailurePhase, LegFailed, LegFinished
 from pager.paging import held_calls as rules
-from pager.paging.call_guard import Guard
 from pager.paging.context_length import Overflow, overflow
-from pager.paging.held_calls import Next
+from pager.paging.held_calls import Guard, Next
 from pager.paging.page_in import name_for
 from pager.paging.pager import Paged, Pager
-from pager.paging.planner import ROOM, is_warm
+from pager.paging.planner import FILLED_AFTER_RESCUE, is_warm
 from pager.paging.render import Outgoing
 from pager.proxy import request_body, retries
 from pager.proxy.attempt import Attempt
@@ -490,7 +489,7 @@ class FaultLoop:
         theirs = found.tokens - found.reserved if found.tokens else ours
         limit = found.limit or self._paged.terms.window
         reserved = found.reserved or min(self._paged.terms.reserve, limit // 2)
-        excess = theirs - round((limit - reserved) * ROOM)
+        excess = theirs - round((limit - reserved) * FILLED_AFTER_RESCUE)
         least = round(ours * LEAST[self._rescues - 1])
         return (yield from self._rescue(max(round(excess * ours / max(theirs, 1)), least)))
 

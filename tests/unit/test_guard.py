@@ -7,8 +7,7 @@ import orjson
 from work import steps
 
 from pager.log.events import ToolsDecided
-from pager.paging.call_guard import CORRECTIONS, Guard
-from pager.paging.held_calls import ROUNDS
+from pager.paging.held_calls import CORRECTIONS, ROUNDS, Guard
 from pager.paging.page_table import Hidden, PageTable, Source
 from pager.paging.policy import Prices
 from pager.tools.decide import Outlook, Toolset, decide

@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import pytest
 
-from pager.paging.page_content import (
+from pager.paging.page import (
     SMALLEST,
     SMALLEST_ARGUMENT,
     Contents,

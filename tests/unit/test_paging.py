@@ -18,7 +18,7 @@ from pager.log.events import (
 from pager.log.store import Batch
 from pager.log.stores import open_store
 from pager.paging import planner
-from pager.paging.call_guard import Guard
+from pager.paging.held_calls import Guard
 from pager.paging.page import PIN_HALF_LIFE, stub_limit, tokens_of
 from pager.paging.page_in import definition
 from pager.paging.page_table import Items

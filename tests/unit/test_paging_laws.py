@@ -19,8 +19,7 @@ from laws import examples
 
 from pager.log.events import LegFinished, Repacked, ToolsDecided
 from pager.log.stores import open_store
-from pager.paging.call_guard import Guard
-from pager.paging.held_calls import Next, follows, reply
+from pager.paging.held_calls import Guard, Next, follows, reply
 from pager.paging.page_in import definition
 from pager.paging.pager import Pager
 from pager.paging.policy import Decision

@@ -12,10 +12,11 @@ from pager.paging.page import (
     ERROR_CALLS,
     GRACE,
     PIN_HALF_LIFE,
+    SMALLEST,
+    SMALLEST_ARGUMENT,
     SMALLEST_STUB,
     STUB_TOKENS,
 )
-from pager.paging.page_content import SMALLEST, SMALLEST_ARGUMENT
 from pager.paging.policy import (
     Decision,
     PageView,

@@ -81,7 +81,6 @@ def test_a_stub_tells_tool_argument_size_outline_and_handle():
     [
         (replace(READ, kind="argument", tool="Write"), f"[{ID}: argument of Write src/app.py, 412 lines,"),
         (replace(READ, kind="argument", tool="", argument=""), f"[{ID}: argument of a call, 412 lines,"),
-        (replace(READ, kind="block", tool="", argument=""), f"[{ID}: repeated text, 412 lines,"),
         (replace(READ, tool="", argument=""), f"[{ID}: a result, 412 lines,"),
         (replace(READ, lines=1, size=812), f"[{ID}: Read src/app.py, 812 bytes,"),
         (replace(READ, size=2_340_000), f"[{ID}: Read src/app.py, 412 lines, 2.3 MB,"),
@@ -118,7 +117,7 @@ words = st.text(max_size=90) | st.sampled_from(
 )
 subjects = st.builds(
     Subject,
-    st.sampled_from(["result", "argument", "block"]),
+    st.sampled_from(["result", "argument"]),
     words,
     words,
     st.integers(0, 10**10),

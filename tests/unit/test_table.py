@@ -8,8 +8,7 @@ from chat_items import raw, result, user
 
 from pager.log.events import Evicted
 from pager.paging import page_in
-from pager.paging.page import tokens_of
-from pager.paging.page_content import Contents, Found
+from pager.paging.page import Contents, Found, tokens_of
 from pager.paging.page_table import Items, PageTable, Source
 from pager.paging.policy import TOOL
 from pager.paging.session_pages import TableSource
@@ -18,6 +17,10 @@ from pager.wire.dialects import load
 from pager.wire.stitching import Leg, Part
 
 EMPTY = TableSource(load, {}.get)
+
+
+def pinned(page, call):
+    return page.held(call) or page.failing(call)
 
 
 def text(name, lines=20):
@@ -220,7 +223,7 @@ def test_a_page_that_the_model_asks_for_counts_a_fault_and_is_pinned_with_decay(
     talk.table.keep_leg(2, 1, hidden(handle(A)), [handle(A)])
     (page,) = talk.table.pages
     assert (page.faults, page.used, page.pin, page.pinned_at) == (1, 2, 1.0, 2)
-    assert [page.pinned(call) for call in (2, 4, 5)] == [True, True, False]
+    assert [pinned(page, call) for call in (2, 4, 5)] == [True, True, False]
 
 
 def test_a_second_fault_adds_to_what_is_left_of_the_pin():
@@ -229,7 +232,7 @@ def test_a_second_fault_adds_to_what_is_left_of_the_pin():
     page.fault(1)
     page.fault(3)
     assert (page.faults, page.pin, page.pinned_at) == (2, 2.5, 3)
-    assert [page.pinned(call) for call in (7, 8)] == [True, False]
+    assert [pinned(page, call) for call in (7, 8)] == [True, False]
 
 
 def test_a_leg_that_brought_nothing_back_is_no_fault():
@@ -258,7 +261,7 @@ def test_the_same_call_again_after_eviction_is_a_fault_of_the_new_page():
     assert (old.name, new.name) == (handle(A), f"{handle(A)}@2")
     assert (old.superseded, old.faults, old.stub) == (True, 0, f"[{handle(A)}]")
     assert (new.superseded, new.faults, new.stub) == (False, 1, "")
-    assert [new.pinned(call) for call in (2, 4, 5)] == [True, True, False]
+    assert [pinned(new, call) for call in (2, 4, 5)] == [True, True, False]
     assert table.facts == ["fault"]
 
 
@@ -268,7 +271,7 @@ def test_the_same_call_again_while_its_page_is_resident_is_no_fault():
     table = talk.send(*START, read("c2", "a.py"), result("c2", A))
     old, new = table.pages
     assert (old.superseded, new.superseded) == (True, False)
-    assert (old.faults, new.faults, new.pinned(2)) == (0, 0, False)
+    assert (old.faults, new.faults, pinned(new, 2)) == (0, 0, False)
     assert table.facts == []
 
 
@@ -289,7 +292,7 @@ def test_the_result_of_a_failed_tool_stays_for_some_calls():
     failed = {"type": "tool_result", "tool_use_id": "c1", "content": A, "is_error": True}
     (page,) = talk.send(user(), asked, {"role": "user", "content": [failed]}).pages
     assert page.is_error
-    assert [page.pinned(call) for call in (1, 6, 7)] == [True, True, False]
+    assert [pinned(page, call) for call in (1, 6, 7)] == [True, True, False]
 
 
 # ---------------------------------------------------------------- dead pages
@@ -854,8 +857,8 @@ def test_each_time_that_a_page_comes_back_it_stays_longer():
     stays = []
     for _ in range(4):
         came = talk.ask(A).pages[-1]
-        stays.append(next(call for call in range(talk.number, 99) if not came.pinned(call)) - came.pinned_at)
-        while came.pinned(talk.number):
+        stays.append(next(call for call in range(talk.number, 99) if not pinned(came, call)) - came.pinned_at)
+        while pinned(came, talk.number):
             talk.go_on()
         talk.evict(came.name)
     assert (came.faults, stays) == (4, [3, 5, 7, 9])
@@ -867,13 +870,13 @@ def test_a_page_that_was_missed_before_stays_as_long_as_it_is_used():
         came = talk.ask(A).pages[-1]
         for _ in range(6):
             talk.go_on()
-        assert not came.pinned(talk.number)
+        assert not pinned(came, talk.number)
         talk.evict(came.name)
     came = talk.ask(A).pages[-1]
     for _ in range(3):
         for _ in range(5):
             talk.go_on()
-        assert came.pinned(talk.number)
+        assert pinned(came, talk.number)
         talk.go_on(f"It has {line('alpha')}")
     assert (came.uses, came.faults) == (3, 3)
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from pager.log.events import Bypassed, LegFinished, ToolsDecided
-from pager.paging.call_guard import CORRECTIONS
+from pager.paging.held_calls import CORRECTIONS
 from pager.paging.page_in import NAME
 from pager.testing.scripted import Call, Picky, Say
 from pager.testing.scripted.page_requests import getter

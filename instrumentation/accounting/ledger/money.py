@@ -27,7 +27,7 @@ from pager.log.events import LegFinished
 from pager.paging.page_table import common_length
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.pricing.prices import ASKING, Prices
-from pager.pricing.provider_cache import HELD, TELLING
+from pager.pricing.provider_cache import HIT_SHARE, TELLING
 from pager.pricing.rates import Models
 from pager.values import Usage
 
@@ -172,7 +172,7 @@ class Bills:
         if first is None or first.cached_if_told is None or billed.sent.cut or not billed.sent.tokens:
             return
         expected = billed.sent.tokens * first.input / max(1, billed.requests[0].input)
-        if expected >= TELLING and first.cached >= HELD * expected:
+        if expected >= TELLING and first.cached >= HIT_SHARE * expected:
             cache.held = max(cache.held, billed.sent.gap)
         if billed.sent.gap <= billed.lifetime:
             cache.expected += expected
@@ -232,7 +232,7 @@ def _cached_before(billed: Billed, usage: Usage, told: Usage | None, scale: floa
         return 0
     expected = scale * billed.sent.tokens
     alive = min(1.0, usage.cached / expected) if expected else 0.0
-    if alive >= HELD and not billed.sent.cut:
+    if alive >= HIT_SHARE and not billed.sent.cut:
         return round(scale * billed.client.tokens + usage.cached - expected)
     if billed.sent.cut or not expected:
         alive = max(alive, billed.alive)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from instrumentation.accounting.waste.items import ItemCall, ItemParts, PagePiece
-from pager.paging.page_content import Found
+from pager.paging.page import Found
 from pager.paging.page_table import common_length
 from pager.paging.staleness import Deed, Supersession
 
