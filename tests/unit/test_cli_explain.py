@@ -1,19 +1,14 @@
 """The command that explains a call."""
 
-import asyncio
 import json
 
 import pytest
+from chat_items import call, result, say, user
+from logged_sessions import LoggedCall, log_in_folder, paging
 
 from pager.cli import main
-from pager.log.stores import open_store
-from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
-from pager.paging.policy_loader import load_policy
-from pager.pricing.rates import in_force
-from pager.proxy.call import CallLog
-from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer, Usage
+from pager.paging.settle_tools import Shortening
+from pager.values import Usage
 from pager.wire.dialects import load
 
 CHAT = load("chat")
@@ -26,35 +21,16 @@ pytestmark = pytest.mark.usefixtures("at_home")
 @pytest.fixture
 def session(tmp_path):
     """The id of a logged session in which a file was read; its page went at the third call."""
-    (tmp_path / "data").mkdir()
-    store = open_store(f"sqlite:{tmp_path / 'data'}")
-    arguments = json.dumps({"path": "src/harbour.py"})
-    called = [{"id": "c1", "type": "function", "function": {"name": "read", "arguments": arguments}}]
     content = "\n".join(f"line {at} of the file as it was read" for at in range(60))
-    said = [
-        {"role": "user", "content": "do it"},
-        {"role": "assistant", "content": None, "tool_calls": called},
-        {"role": "tool", "tool_call_id": "c1", "content": content},
+    said = [user("do it"), call("c1", path="src/harbour.py"), result("c1", content)]
+    tools = [{"type": "function", "function": {"name": "read"}}]
+    usage = Usage(input=900, cached=700, tells_cached=True)
+    calls = [
+        LoggedCall({"model": "m", "messages": [*said, *[say(), user()] * at], "tools": tools}, usage=usage)
+        for at in range(4)
     ]
-
-    async def play():
-        rule = Rule("fifo_age", load_policy("fifo_age", OPTIONS))
-        call_log = CallLog(store, load, 10, Pager(Arms(rule), in_force("anthropic", {}), load, marks=True))
-        for at in range(4):
-            more = [{"role": "assistant", "content": "I see."}, {"role": "user", "content": "go on"}] * at
-            tools = [{"type": "function", "function": {"name": "read"}}]
-            body = json.dumps({"model": "m", "messages": said + more, "tools": tools}).encode()
-            headers = {"x-session-id": "one"}
-            entry = await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", 10.0 * at))
-            answer = Answer(text="I see.", usage=Usage(input=900, cached=700, tells_cached=True))
-            call_log.answered(entry, answer, Outcome(200, b"{}", 1.0, 2.0, 10.0 * at), 0)
-        await call_log.drain()
-        return entry.session.id
-
-    try:
-        return asyncio.run(play())
-    finally:
-        store.close()
+    pager = paging("fifo_age", OPTIONS, marks=True, tools=Shortening())
+    return log_in_folder(tmp_path / "data", calls, pager, harness="", begun=-10.0)
 
 
 def explain(capsys, *arguments):

@@ -1,11 +1,10 @@
 """The command that works out what the log teaches."""
 
-import asyncio
-import json
 import time
 from hashlib import sha256
 
 import pytest
+from logged_sessions import LoggedCall, log_in_folder
 
 from pager.cli import main
 from pager.log.events import (
@@ -18,8 +17,6 @@ from pager.log.events import (
 from pager.log.store import Batch
 from pager.log.stores import open_store
 from pager.paging.priors import LOG, Use, decode
-from pager.proxy.call import CallLog
-from pager.proxy.log_records import Incoming
 from pager.tools.decide import Sent, Toolset
 from pager.wire.dialects import load
 
@@ -46,21 +43,10 @@ def messages(calls):
 
 
 def log(folder, calls, key="one", harness="claude-cli/2.1.0 (external, cli)", ago=7_200.0):
-    folder.mkdir(exist_ok=True)
-    store = open_store(f"sqlite:{folder}")
-
-    async def play():
-        call_log, said, begun = CallLog(store, load, 10), messages(calls), time.time() - ago
-        headers = {"x-session-id": key, "user-agent": harness}
-        for at in range(calls):
-            body = json.dumps({"model": "m", "messages": said[: 3 + 2 * at], "tools": TOOLS}).encode()
-            await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", begun + at))
-        await call_log.drain()
-
-    try:
-        asyncio.run(play())
-    finally:
-        store.close()
+    said = messages(calls)
+    bodies = [{"model": "m", "messages": said[: 3 + 2 * at], "tools": TOOLS} for at in range(calls)]
+    made = [LoggedCall(body, gap=1.0) for body in bodies]
+    return log_in_folder(folder, made, key=key, harness=harness, begun=time.time() - ago)
 
 
 def learn(capsys, folder, *arguments):

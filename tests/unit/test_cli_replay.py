@@ -1,16 +1,13 @@
 """The command that plays sessions again."""
 
-import asyncio
 import gzip
 import json
 
 import pytest
+from logged_sessions import LoggedCall, log_in_folder
 
 from pager.cli import main
 from pager.log.stores import open_store
-from pager.proxy.call import CallLog
-from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer
 from pager.wire.dialects import load
 
 CHAT = load("chat")
@@ -38,24 +35,12 @@ def record(path, calls=8, name="one", model="claude-opus-4-5", tools=()):
 
 def log(folder, calls, key):
     """Log a session; its id."""
-    folder.mkdir(exist_ok=True)
-    store = open_store(f"sqlite:{folder}")
-
-    async def play():
-        call_log, said = CallLog(store, load, 10), messages(calls)
-        tools = [{"type": "function", "function": {"name": "read"}}]
-        for at in range(calls):
-            body = json.dumps({"model": "claude-opus-4-5", "messages": said[: 1 + 2 * at], "tools": tools}).encode()
-            headers = {"x-session-id": key}
-            entry = await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", 10.0 * at))
-            call_log.answered(entry, Answer(text="Yes."), Outcome(200, b"{}", 1.0, 2.0, 10.0 * at), 0)
-        await call_log.drain()
-        return entry.session.id
-
-    try:
-        return asyncio.run(play())
-    finally:
-        store.close()
+    said, head = (
+        messages(calls),
+        {"model": "claude-opus-4-5", "tools": [{"type": "function", "function": {"name": "read"}}]},
+    )
+    bodies = [{**head, "messages": said[: 1 + 2 * at]} for at in range(calls)]
+    return log_in_folder(folder, map(LoggedCall, bodies), key=key)
 
 
 def replay(capsys, *arguments):

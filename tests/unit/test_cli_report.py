@@ -1,6 +1,5 @@
 """The command that reports on sessions."""
 
-import asyncio
 import csv
 import io
 import json
@@ -8,17 +7,12 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+from chat_items import call, result, say, user
+from logged_sessions import LoggedCall, log_in_folder, paging
 
 from pager.cli import main
 from pager.log.stores import open_store
-from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
-from pager.paging.policy_loader import load_policy
-from pager.paging.settle_tools import Shortening
-from pager.pricing.rates import in_force
-from pager.proxy.call import CallLog
-from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer, Usage
+from pager.values import Usage
 from pager.wire.dialects import load
 
 CHAT = load("chat")
@@ -31,48 +25,23 @@ pytestmark = pytest.mark.usefixtures("at_home")
 @pytest.fixture
 def log(tmp_path):
     """Logs a session of four calls that reads a page and evicts it at the third; gives its id."""
-    (tmp_path / "data").mkdir()
 
     def write(key="one", days_ago=0.0):
-        store = open_store(f"sqlite:{tmp_path / 'data'}")
-        now = time.time() - 60 - 86_400 * days_ago
         text = "\n".join(f"{SECRET} {at}" for at in range(60))
-        function = {"name": "read", "arguments": '{"path": "src/secret.py"}'}
-        uses = [{"id": "c1", "type": "function", "function": function}]
-        start = [
-            {"role": "user", "content": "do it"},
-            {"role": "assistant", "content": None, "tool_calls": uses},
-            {"role": "tool", "tool_call_id": "c1", "content": text},
-        ]
-
-        async def play():
-            rule = Rule("fifo_age", load_policy("fifo_age", {"age": 1, "size": 500}))
-            models = in_force("anthropic", {})
-            call_log = CallLog(
-                store, load, 10, Pager(Arms(rule), models, load, marks=False, tools=Shortening(on=False))
-            )
-            for at in range(4):
-                said = [{"role": "assistant", "content": "I see."}, {"role": "user", "content": "go on"}] * at
-                tools = [{"type": "function", "function": {"name": "read"}}]
-                body = json.dumps({"model": "gpt-5.5", "tools": tools, "messages": [*start, *said]}).encode()
-                headers = {"x-session-id": key, "user-agent": "pi/0.73"}
-                incoming = Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", now + at)
-                entry = await call_log.receive(incoming)
-                outgoing = entry.paged.outgoing
-                sent = outgoing.digest(entry.recipe.body) if outgoing.changed else ""
-                usage = Usage(outgoing.size // 3, 0, 0, 7)
-                call_log.answered(
-                    entry, Answer(text="I see.", usage=usage), Outcome(200, b"{}", 1, 2, now + at, sent=sent), 0
-                )
-            await call_log.drain()
-            return entry.session.id
-
-        try:
-            return asyncio.run(play())
-        finally:
-            store.close()
+        start = [user("do it"), call("c1", path="src/secret.py"), result("c1", text)]
+        head = {"model": "gpt-5.5", "tools": [{"type": "function", "function": {"name": "read"}}]}
+        bodies = [{**head, "messages": [*start, *[say(), user()] * at]} for at in range(4)]
+        calls = [LoggedCall(body, gap=1.0, usage=a_token_in_three_bytes) for body in bodies]
+        begun = time.time() - 61 - 86_400 * days_ago
+        return log_in_folder(
+            tmp_path / "data", calls, paging("fifo_age", {"age": 1, "size": 500}), key=key, begun=begun
+        )
 
     return write
+
+
+def a_token_in_three_bytes(entry):
+    return Usage(entry.paged.outgoing.size // 3, 0, 0, 7)
 
 
 def run(tmp_path, *arguments):

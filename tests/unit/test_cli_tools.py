@@ -1,21 +1,15 @@
 """The command that accounts for tools."""
 
-import asyncio
 import json
 import time
 
 import pytest
+from chat_items import say, user
+from logged_sessions import LoggedCall, log_in_folder, paging
 
 from pager.cli import main
-from pager.log.stores import open_store
-from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
-from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
-from pager.pricing.rates import in_force
-from pager.proxy.call import CallLog
-from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer, ToolUse
+from pager.values import ToolUse
 from pager.wire.dialects import load
 
 CHAT = load("chat")
@@ -29,40 +23,23 @@ pytestmark = pytest.mark.usefixtures("at_home")
 @pytest.fixture
 def log(tmp_path):
     """Logs a session of two calls that offers seven tools and calls one of them; gives its id."""
-    (tmp_path / "data").mkdir()
 
     def write(key="one", days_ago=0.0, *, shorten=True):
-        store = open_store(f"sqlite:{tmp_path / 'data'}")
-        now = time.time() - 86_400 * days_ago
         names = ["bash", *(f"issue_{at}" for at in range(6))]
         tools = [
             {"type": "function", "function": {"name": name, "description": PROSE, "parameters": PARAMETERS}}
             for name in names
         ]
-
-        async def play():
-            rule = Rule("cost_aware", load_policy("cost_aware"))
-            models = in_force("anthropic", {})
-            pager = Pager(Arms(rule), models, load, marks=False, tools=Shortening(on=shorten))
-            call_log = CallLog(store, load, 10, pager)
-            for at in range(2):
-                said = [{"role": "assistant", "content": "I see."}, {"role": "user", "content": "go on"}] * at
-                messages = [{"role": "user", "content": "do it"}, *said]
-                body = json.dumps({"model": "m", "messages": messages, "tools": tools}).encode()
-                headers = {"x-session-id": key}
-                incoming = Incoming(CHAT, CHAT.parse(body), "local", headers, CHAT.path, "", now + at)
-                entry = await call_log.receive(incoming)
-                outgoing = entry.paged.outgoing
-                sent = outgoing.digest(entry.recipe.body) if outgoing.changed else ""
-                answer = Answer(text="I see.", calls=(ToolUse(0, f"c{at}", "issue_1", '{"title": "a"}'),))
-                call_log.answered(entry, answer, Outcome(200, b"{}", 1.0, 2.0, now + at, sent=sent), 0)
-            await call_log.drain()
-            return entry.session.id
-
-        try:
-            return asyncio.run(play())
-        finally:
-            store.close()
+        calls = [
+            LoggedCall(
+                {"model": "m", "messages": [user("do it"), *[say(), user()] * at], "tools": tools},
+                gap=1.0,
+                calls=(ToolUse(0, f"c{at}", "issue_1", '{"title": "a"}'),),
+            )
+            for at in range(2)
+        ]
+        pager = paging("cost_aware", tools=Shortening(on=shorten))
+        return log_in_folder(tmp_path / "data", calls, pager, key=key, begun=time.time() - 1 - 86_400 * days_ago)
 
     return write
 

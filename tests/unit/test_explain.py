@@ -3,7 +3,6 @@
 import asyncio
 import json
 from hashlib import sha256
-from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -11,6 +10,7 @@ from chat_items import call, result, say, user
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
+from logged_sessions import LoggedCall, log_session, paging
 
 from instrumentation.accounting.addresses import Where, find_call, meant
 from instrumentation.accounting.explain import explain
@@ -25,32 +25,20 @@ from pager.log.events import (
 from pager.log.store import Batch
 from pager.log.stores.memory.store import Store
 from pager.paging import planner
-from pager.paging.pager import Pager
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.paging.priors import Experience, Harness
+from pager.paging.settle_tools import Shortening
 from pager.paging.stub import handle_of
-from pager.pricing.rates import in_force
 from pager.proxy.call import CallLog, unread_request
-from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer, Usage
+from pager.proxy.log_records import Incoming
+from pager.values import Usage
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, Part
 
-ANTHROPIC = in_force("anthropic", {})
 FIFO = {"age": 1, "size": 500}
-
-
-class Call(NamedTuple):
-    """A call to log: its body, the seconds before it, and what happens after it was received."""
-
-    body: Any
-    gap: float = 10.0
-    headers: dict[str, str] = {}
-    then: Any = None
-    tokens: int = 0
 
 
 def page(name, lines=60):
@@ -71,31 +59,26 @@ def reads(sizes):
         yield list(said)
 
 
-def play(store, calls, *, policy=None, name="cost_aware", dialect="chat", arms=None, models=ANTHROPIC, **more):
-    """Log calls as the proxy would; the session's id."""
-    rule = Rule(name, policy or load_policy(name, more.get("options")))
-    spoken = load(dialect)
+def play(
+    store, calls, *, name="cost_aware", options=None, dialect="chat", key="one", learned="", policy=None, **planned
+):
+    arms = {"arms": Arms(Rule(name, policy))} if policy else {}
+    pager = paging(name, options, tools=Shortening(), **arms, **planned)
+    pager.learned = learned
+    return log_session(store, calls, pager, dialect=dialect, key=key)
 
-    async def go():
-        pager = Pager(arms or Arms(rule), models, load, marks=False)
-        pager.learned = more.get("learned", "")
-        call_log, now = CallLog(store, load, 10, pager), 1_000_000.0
-        for one in calls:
-            now += one.gap
-            raw = one.body if isinstance(one.body, bytes) else json.dumps(one.body).encode()
-            headers = {"x-session-id": more.get("key", "one"), "user-agent": "pi/0.73", **one.headers}
-            entry = await call_log.receive(Incoming(spoken, spoken.parse(raw), "local", headers, spoken.path, "", now))
-            if one.then is not None:
-                await one.then(call_log, pager, entry, now)
-            usage = Usage(one.tokens, tells_cached=True) if one.tokens else None
-            if entry.paged is not None and one.tokens:
-                counted = Usage(one.tokens, tells_cached=True)
-                entry.paged.table.learn_usage(counted, len(raw), entry.placement.call)
-            call_log.answered(entry, Answer(text="Yes.", usage=usage), Outcome(200, b"{}", 1.0, 2.0, now), 0)
-        await call_log.drain()
-        return entry.session.id
 
-    return asyncio.run(go())
+def counted(tokens):
+    """The provider counts so many tokens."""
+    usage = Usage(tokens, tells_cached=True)
+
+    async def then(call_log, pager, entry, now):
+        if entry.paged is not None:
+            outgoing = entry.paged.outgoing
+            size = outgoing.size if outgoing.changed else entry.recipe.size
+            entry.paged.table.learn_usage(usage, size, entry.placement.call)
+
+    return {"then": then, "usage": usage}
 
 
 def told(store, named, session="s_", *, policy="cost_aware", options=None, instead="", prices="anthropic", **more):
@@ -117,7 +100,7 @@ ON = (say(), user())
 
 def grown(calls, *start, gap=10.0):
     """The calls of a session that reads a page and then goes on."""
-    return [Call(body(*(start or START), *ON * more), gap) for more in range(calls)]
+    return [LoggedCall(body(*(start or START), *ON * more), gap) for more in range(calls)]
 
 
 # ---------------------------------------------------------------- what was decided, weighed again
@@ -129,7 +112,7 @@ EAGER = {"margin": 0.0, "cover": 0.0}
 def coldly(store):
     """A session that reads many files, under a policy that evicts whenever that costs nothing: at call 11."""
     stages = enumerate(reads([40, 100, 160, 220] * 3))
-    play(store, [Call(body(*said), 1_000.0 if at == 10 else 10.0) for at, said in stages], options=EAGER)
+    play(store, [LoggedCall(body(*said), 1_000.0 if at == 10 else 10.0) for at, said in stages], options=EAGER)
 
 
 def test_a_page_that_went_is_told_with_the_numbers_that_decided():
@@ -176,7 +159,7 @@ def test_pages_that_had_gone_say_when_and_are_not_weighed():
 def test_every_decision_weighed_again_is_the_one_that_was_logged(pages, name):
     store, options = Store(), {"lru": {"capacity": 2_000}}.get(name, {})
     stages = list(reads(lines for lines, _ in pages))[1:]
-    calls = [Call(body(*said), gap, tokens=9_000) for said, (_, gap) in zip(stages, pages, strict=True)]
+    calls = [LoggedCall(body(*said), gap, **counted(9_000)) for said, (_, gap) in zip(stages, pages, strict=True)]
     play(store, calls, name=name, options=options)
     for number in range(1, len(calls) + 1):
         found = told(store, number, policy=name, options=options)
@@ -280,7 +263,7 @@ def test_a_page_that_might_have_gone_says_why_it_did_not(tmp_path, least, expect
     path.write_text(OWN.replace("{least}", str(least)))
     store, name = Store(), f"{path}:Last"
     said = list(reads([40, 40, 40]))[-1]
-    play(store, [Call(body(*said, *ON * more)) for more in range(3)], name=name)
+    play(store, [LoggedCall(body(*said, *ON * more)) for more in range(3)], name=name)
     found = told(store, 3, policy=name)
     assert verdicts(found) == expected
     assert [row.worth for row in found.rows] == [1.0, 0.0, 1.0]
@@ -297,7 +280,8 @@ def test_the_rules_by_which_a_page_must_stay_are_named():
     start = (user("do it"), {"role": "assistant", "content": [use]}, {"role": "user", "content": [failed]})
     tools = [{"name": "read", "input_schema": {"type": "object"}}]
     calls = [
-        Call({"model": "m", "max_tokens": 9, "tools": tools, "messages": [*start, *ON * more]}) for more in range(4)
+        LoggedCall({"model": "m", "max_tokens": 9, "tools": tools, "messages": [*start, *ON * more]})
+        for more in range(4)
     ]
     play(store, calls, dialect="messages", name="fifo_age", options=FIFO)
     assert [verdicts(fifo(store, number)) for number in (1, 3)] == [["stayed: new"], ["stayed: a tool that failed"]]
@@ -314,7 +298,9 @@ def test_a_page_before_thinking_that_is_bound_to_it_stays():
     later = ({"role": "assistant", "content": [thinking, {"type": "text", "text": "I see."}]}, user())
     tools = [{"name": "read", "input_schema": {"type": "object"}}]
     calls = [
-        Call({"model": "claude-opus-5-1", "max_tokens": 9, "tools": tools, "messages": [*start, *later, *ON * more]})
+        LoggedCall(
+            {"model": "claude-opus-5-1", "max_tokens": 9, "tools": tools, "messages": [*start, *later, *ON * more]}
+        )
         for more in range(4)
     ]
     play(store, calls, dialect="messages", name="fifo_age", options=FIFO)
@@ -341,7 +327,7 @@ def test_a_page_that_was_asked_for_stays_a_while():
     after = (say("I look.Yes."), user())
     calls = grown(3)
     calls[-1] = calls[-1]._replace(then=page_in)
-    calls += [Call(body(*START, *ON * 2, *after, *ON * more)) for more in range(5)]
+    calls += [LoggedCall(body(*START, *ON * 2, *after, *ON * more)) for more in range(5)]
     play(store, calls, name="fifo_age", options=FIFO)
     assert fifo(store, 3).logged.page_ins == 1
     assert "stayed: asked for lately" in {verdicts(fifo(store, number))[1] for number in range(5, 9)}
@@ -392,8 +378,8 @@ def test_a_call_that_asked_for_its_own_bytes_was_not_planned():
 
 def test_a_call_that_can_carry_no_tool_went_out_in_full():
     store = Store()
-    calls = [Call(body(*START, *ON * more, tool_choice="required" if more == 3 else "auto")) for more in range(4)]
-    calls[-1] = Call(body(*START, *ON * 3, tool_choice={"type": "function", "function": {"name": "read"}}))
+    calls = [LoggedCall(body(*START, *ON * more, tool_choice="required" if more == 3 else "auto")) for more in range(4)]
+    calls[-1] = LoggedCall(body(*START, *ON * 3, tool_choice={"type": "function", "function": {"name": "read"}}))
     play(store, calls, name="fifo_age", options={"age": 3, "size": 500})
     assert told(store, 4, policy="fifo_age").weighing.unplanned.startswith("it went out in full: ")
 
@@ -430,7 +416,7 @@ def test_a_request_whose_messages_stand_unevenly_can_not_be_explained():
     store = Store()
     items = [json.dumps(one).encode() for one in (user("do it"), say(), user())]
     raw = b'{"model": "m", "messages": [' + items[0] + b",  " + items[1] + b"," + items[2] + b"]}"
-    play(store, [Call(raw)])
+    play(store, [LoggedCall(raw)])
     with pytest.raises(ConfigError, match="can't be told apart"):
         told(store, 1)
 
@@ -440,7 +426,7 @@ def test_a_request_whose_messages_stand_unevenly_can_not_be_explained():
 
 def test_why_a_cache_is_taken_to_be_warm_or_cold_is_said():
     store = Store()
-    play(store, [*grown(3), Call(body(*START, *ON * 3), 301.0), Call(body(*START, *ON * 4), 300.0)])
+    play(store, [*grown(3), LoggedCall(body(*START, *ON * 3), 301.0), LoggedCall(body(*START, *ON * 4), 300.0)])
     cases = {number: (told(store, number).warm, told(store, number).warmth) for number in (1, 3, 4, 5)}
     assert cases[1] == (False, "it is the first call")
     assert cases[3] == (True, "10 s since the call before, and a prompt is kept for 300 s")
@@ -475,7 +461,7 @@ def test_the_policy_is_taken_from_the_nearest_thing_that_names_it():
 
 def test_a_fork_knows_when_pages_went_before_it():
     store = Store()
-    play(store, [*grown(4), Call(body(*START, *ON, say("Or so."), user("yes")))], name="fifo_age", options=FIFO)
+    play(store, [*grown(4), LoggedCall(body(*START, *ON, say("Or so."), user("yes")))], name="fifo_age", options=FIFO)
     found = fifo(store, "1:3")
     assert [(row.state, row.why) for row in found.rows] == [("evicted", "at call 3")]
 
@@ -511,7 +497,7 @@ def plainly(found):
 
 def test_what_was_decided_of_tools_is_told_with_the_call():
     store = Store()
-    calls = [Call(body(*START, *ON * more, tools=offered())) for more in range(3)]
+    calls = [LoggedCall(body(*START, *ON * more, tools=offered())) for more in range(3)]
     calls[2] = calls[2]._replace(headers={"x-pager-bypass": "1"})
     play(store, calls)
     (event,) = [row.event for row in store.events() if isinstance(row.event, ToolsDecided)]
@@ -539,7 +525,7 @@ def test_a_prompt_is_as_long_as_it_was_with_its_tools_short():
         then.append((planner.view(paged.table, paged.outside, paged.terms).tokens, paged.table.tool))
 
     store = Store()
-    play(store, [Call(body(*START, *ON * more, tools=offered()), then=see) for more in range(3)])
+    play(store, [LoggedCall(body(*START, *ON * more, tools=offered()), then=see) for more in range(3)])
     found = [told(store, number) for number in (1, 2, 3)]
     assert [(one.tokens, one.tool) for one in found] == then
     assert {one.tool for one in found} == {"page_in"}
@@ -547,7 +533,7 @@ def test_a_prompt_is_as_long_as_it_was_with_its_tools_short():
 
 def test_many_tools_have_their_lines_when_they_are_asked_for():
     store = Store()
-    play(store, [Call(body(*START, tools=offered(20)))])
+    play(store, [LoggedCall(body(*START, tools=offered(20)))])
     found = told(store, 1)
     text = explain_words.as_text(found)
     assert "; --tools lists them" in text
@@ -559,14 +545,14 @@ def test_a_decision_that_was_taken_over_says_what_it_was():
     store = Store()
     some, more = offered(), offered(8)
     stages = enumerate([some, more, some])
-    play(store, [Call(body(*START, *ON * at, tools=tools)) for at, tools in stages])
+    play(store, [LoggedCall(body(*START, *ON * at, tools=tools)) for at, tools in stages])
     text = explain_words.as_text(told(store, 3))
     assert "decided at call 0:3: as it was decided before in this session; call 0:1: 6 of 7 are sent short" in text
 
 
 def test_where_nothing_was_decided_of_tools_that_is_said():
     store = Store()
-    play(store, [Call(body(*START, tool_choice="none"))])
+    play(store, [LoggedCall(body(*START, tool_choice="none"))])
     found = told(store, 1)
     assert found.tools is None
     assert "tools nothing was decided of them by then" in plainly(found)
@@ -580,7 +566,7 @@ def test_pages_are_weighed_again_with_the_tools_as_they_were_sent(pages):
     store, lists = Store(), [offered(6), offered(9), None]
     stages = list(reads(lines for lines, *_ in pages))[1:]
     calls = [
-        Call(body(*said, **({"tools": lists[at]} if lists[at] else {})), gap, tokens=9_000)
+        LoggedCall(body(*said, **({"tools": lists[at]} if lists[at] else {})), gap, **counted(9_000))
         for said, (_, gap, at) in zip(stages, pages, strict=True)
     ]
     play(store, calls, options=EAGER)
@@ -613,8 +599,8 @@ def test_an_empty_log_holds_no_session():
 
 def test_a_call_is_named_by_branch_number_and_attempt():
     store = Store()
-    again = Call(body(*START))
-    name = play(store, [again, again, *grown(3)[1:], Call(body(*START, say("Or so."), user("yes")))])
+    again = LoggedCall(body(*START))
+    name = play(store, [again, again, *grown(3)[1:], LoggedCall(body(*START, say("Or so."), user("yes")))])
     log = list(store.events(name))
     assert find_call(log, "3") == Where(0, 3, 1)
     assert find_call(log, "0:1#2") == Where(0, 1, 2)

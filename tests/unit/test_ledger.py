@@ -3,7 +3,6 @@
 import asyncio
 import json
 from hashlib import sha256
-from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -11,6 +10,7 @@ from chat_items import call, result, say, user
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
+from logged_sessions import ANTHROPIC, LoggedCall, log_session, paging
 from work import steps
 
 from instrumentation.accounting.addresses import Where
@@ -56,9 +56,6 @@ from pager.log.events import (
 )
 from pager.log.store import Batch, Stored
 from pager.log.stores.memory.store import Store
-from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
-from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
 from pager.paging.stub import handle_of
 from pager.pricing.rates import in_force
@@ -68,23 +65,7 @@ from pager.values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, Part
 
-ANTHROPIC = in_force("anthropic", {})
 FIFO = {"age": 1, "size": 500}
-OFF = Shortening(on=False)
-
-
-class Call(NamedTuple):
-    """A call to log: its body, the seconds before it, what happens after it was received, what was reported."""
-
-    body: Any
-    gap: float = 10.0
-    then: Any = None
-    usage: Usage | None = None
-    headers: dict[str, str] = {}
-    calls: tuple[str, ...] = ()
-    served: str = ""
-    answered: bool = True
-    estimate: int = 0
 
 
 def page(name, lines=60):
@@ -98,39 +79,9 @@ def body(*items, model="some-model", tools=(READ,), **members):
     return {"model": model, "tools": list(tools), "messages": list(items), **members}
 
 
-def play(store, calls, *, name="fifo_age", options=FIFO, dialect="chat", tools=OFF, key="one", marks=False, arms=None):
-    """Log calls as the proxy would; the session's id."""
-    spoken = load(dialect)
-    rule = Rule(name, load_policy(name, options if name == "fifo_age" else {}))
-
-    async def go():
-        pager = Pager(arms or Arms(rule), ANTHROPIC, load, marks=marks, tools=tools)
-        call_log, now = CallLog(store, load, 10, pager), 1_000_000.0
-        for one in calls:
-            now += one.gap
-            raw = one.body if isinstance(one.body, bytes) else json.dumps(one.body).encode()
-            headers = {"x-session-id": key, "user-agent": "pi/0.73", **one.headers}
-            entry = await call_log.receive(Incoming(spoken, spoken.parse(raw), "local", headers, spoken.path, "", now))
-            legs = await one.then(call_log, pager, entry, now) if one.then is not None else 0
-            sent = {}
-            if entry.paged is not None and entry.paged.outgoing.changed:
-                outgoing = entry.paged.outgoing
-                sent = {"sent": outgoing.digest(entry.recipe.body), "sent_size": outgoing.size, "legs": legs or 0}
-            outcome = Outcome(200, answer_of(one), 1.0, 2.0, now, **sent)
-            if not one.answered:
-                call_log.failed(entry, "status", "HTTP 500", outcome)
-                continue
-            uses = tuple(ToolUse(at, f"u{now}{at}", tool, "{}") for at, tool in enumerate(one.calls))
-            answer = Answer(text="Yes.", usage=one.usage, calls=uses, model=one.served)
-            call_log.answered(entry, answer, outcome, one.estimate)
-        await call_log.drain()
-        return entry.session.id
-
-    return asyncio.run(go())
-
-
-def answer_of(one):
-    return json.dumps({"choices": [{"index": 0, "message": {"role": "assistant", "content": "Yes."}}]}).encode()
+def play(store, calls, *, name="fifo_age", options=FIFO, dialect="chat", key="one", **planned):
+    pager = paging(name, options if name == "fifo_age" else {}, **planned)
+    return log_session(store, calls, pager, dialect=dialect, key=key)
 
 
 def told(store, session="s_", *, models=ANTHROPIC, **more):
@@ -143,7 +94,7 @@ ON = (say(), user())
 
 def grown(calls, *start, gap=10.0, **more):
     """The calls of a session that reads a page and then goes on."""
-    return [Call(body(*(start or START), *ON * number), gap, **more) for number in range(calls)]
+    return [LoggedCall(body(*(start or START), *ON * number), gap, **more) for number in range(calls)]
 
 
 def asked_for(handle, number, *, usage=None, pages=None, **more):
@@ -174,7 +125,7 @@ def paged(*usages, **more):
     first, *others = usages or (None,) * 5
     calls = [one._replace(usage=usage) for one, usage in zip(grown(3), [first, others[0], others[2]], strict=True)]
     calls[-1] = calls[-1]._replace(then=asked_for(ALPHA, 3, usage=others[1], **more))
-    return [*calls, Call(body(*START, *ON * 2, say("I look.Yes."), user()), usage=others[3])]
+    return [*calls, LoggedCall(body(*START, *ON * 2, say("I look.Yes."), user()), usage=others[3])]
 
 
 # ---------------------------------------------------------------- known answers
@@ -286,7 +237,7 @@ def test_short_tools_leave_their_part_and_stand_with_the_stubs():
         {"type": "function", "function": {"name": name, "description": prose, "parameters": parameters}}
         for name in ("bash", *(f"issue_{at}" for at in range(6)))
     ]
-    calls = [Call(body(*START, *ON * more, tools=tools)) for more in range(2)]
+    calls = [LoggedCall(body(*START, *ON * more, tools=tools)) for more in range(2)]
     play(store, calls, name="cost_aware", tools=Shortening())
     (decided,) = [row.event for row in store.events() if isinstance(row.event, ToolsDecided)]
     for one in told(store).calls:
@@ -425,7 +376,7 @@ def test_what_was_found_of_a_cut_prompt_shows_that_the_whole_would_have_been():
         store = Store()
         usages = [Usage(1_000, 0 if at in (0, 2) else 900, 0, 1, 0, True) for at in range(5)]
         calls = [
-            Call(body(*items), usage=usage)
+            LoggedCall(body(*items), usage=usage)
             for items, usage in zip(bodies, [*usages, Usage(600, found, 0, 1, 0, True)], strict=True)
         ]
         play(store, [*calls[:-1], calls[-1]._replace(gap=420.0)])
@@ -486,7 +437,7 @@ def test_cache_marks_alone_change_no_part_and_no_cost():
     store = Store()
     long = [user("do it " * 900), say(), user("go on")]
     head = {"model": "claude-opus-5-1", "max_tokens": 9, "system": "Be good.", "tools": [{"name": "read"}]}
-    calls = [Call({**head, "messages": long + [say(), user()] * at}) for at in range(3)]
+    calls = [LoggedCall({**head, "messages": long + [say(), user()] * at}) for at in range(3)]
     play(store, calls, dialect="messages", marks=True)
     answers = [row.event for row in store.events() if isinstance(row.event, AnswerFinished)]
     assert all(one.sent for one in answers)
@@ -561,7 +512,7 @@ def test_a_change_of_tools_in_mid_branch_is_a_repack_and_the_first_decision_is_n
 
 def test_a_fork_has_pages_of_its_own():
     store = Store()
-    play(store, [*grown(4), Call(body(*START, *ON, say("Or so."), user("yes")))])
+    play(store, [*grown(4), LoggedCall(body(*START, *ON, say("Or so."), user("yes")))])
     found = told(store)
     assert [(one.branch, one.call) for one in found.calls] == [(0, 1), (0, 2), (0, 3), (0, 4), (1, 3)]
     assert [(page.branch, page.states) for page in found.pages] == [(0, "rsee."), (1, "....e")]
@@ -573,7 +524,7 @@ def test_a_session_in_two_wire_formats_is_one_story():
     store = Store()
     play(store, grown(2))
     plain = {"model": "claude-opus-5-1", "max_tokens": 9, "messages": [user("hello"), say("Hi."), user("bye")]}
-    play(store, [Call(plain)], dialect="messages")
+    play(store, [LoggedCall(plain)], dialect="messages")
     found = told(store)
     assert [one.model for one in found.calls] == ["some-model", "some-model", "claude-opus-5-1"]
     assert [page.states for page in found.pages] == ["rs."]
@@ -603,7 +554,8 @@ def test_what_the_log_says_of_unknown_calls_is_left_alone():
 
 def test_the_story_says_whose_it_is():
     store = Store()
-    calls = [one._replace(calls=("read", "edit")) for one in grown(3)]
+    uses = (ToolUse(0, "u1", "read", "{}"), ToolUse(1, "u2", "edit", "{}"))
+    calls = [one._replace(calls=uses) for one in grown(3)]
     name = play(store, calls, key="the key")
     found = told(store, name[:9])
     assert (found.session, found.key, found.harness, found.policy) == (name, "the key", "pi/0.73", "fifo_age")
@@ -633,7 +585,7 @@ def test_tokens_are_conserved_in_every_call_and_in_every_sum(pages, name):
         path = "src/0.py" if again else f"src/{at}.py"
         said += [call(f"c{at}", path=path), result(f"c{at}", page(f"file {path}", lines))]
         usage = Usage(reported, reported // 2, reported // 9, 20) if reported else None
-        calls.append(Call(body(*said), gap, usage=usage))
+        calls.append(LoggedCall(body(*said), gap, usage=usage))
     play(store, calls, name=name, tools=Shortening())
     found = told(store)
     sizes = {row.event.call: row.event.sent_size for row in store.events() if isinstance(row.event, AnswerFinished)}

@@ -1,0 +1,75 @@
+"""Sessions written into a log by the real parts, as the proxy writes them."""
+
+import asyncio
+import json
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from pager.log.stores import open_store
+from pager.paging.pager import Pager
+from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_loader import load_policy
+from pager.paging.settle_tools import Shortening
+from pager.pricing.rates import in_force
+from pager.proxy.call import CallLog
+from pager.proxy.log_records import Incoming, Outcome
+from pager.values import Answer
+from pager.wire.dialects import load
+
+ANTHROPIC = in_force("anthropic", {})
+OFF = Shortening(on=False)
+ANSWER = json.dumps({"choices": [{"index": 0, "message": {"role": "assistant", "content": "Yes."}}]}).encode()
+
+
+class LoggedCall(NamedTuple):
+    """A call to log."""
+
+    body: Any  # as a value or as bytes
+    gap: float = 10.0  # seconds since the call before
+    then: Any = None  # what happens after it was received: a coroutine that says how many hidden legs there were
+    usage: Any = None  # as it was reported, or a function that tells it from the entry
+    headers: dict[str, str] = {}
+    calls: tuple = ()  # of tools, in the answer
+    served: str = ""  # the model that the answer names
+    answered: bool = True
+    estimate: int = 0
+
+
+def paging(name, options=None, *, arms=None, models=ANTHROPIC, marks=False, tools=OFF):
+    """What plans calls by this policy."""
+    return Pager(arms or Arms(Rule(name, load_policy(name, options))), models, load, marks=marks, tools=tools)
+
+
+def log_session(store, calls, pager=None, *, dialect="chat", key="one", harness="pi/0.73", begun=1_000_000.0):
+    """Log calls as the proxy would; the session's id."""
+    return asyncio.run(_log(store, calls, pager, load(dialect), {"x-session-id": key, "user-agent": harness}, begun))
+
+
+async def _log(store, calls, pager, dialect, headers, now):
+    call_log = CallLog(store, load, 10, pager)
+    for one in calls:
+        now += one.gap
+        raw = one.body if isinstance(one.body, bytes) else json.dumps(one.body).encode()
+        facts = ("local", {**headers, **one.headers}, dialect.path, "", now)
+        entry = await call_log.receive(Incoming(dialect, dialect.parse(raw), *facts))
+        legs = await one.then(call_log, pager, entry, now) if one.then is not None else 0
+        sent = {}
+        if entry.paged is not None and entry.paged.outgoing.changed:
+            outgoing = entry.paged.outgoing
+            sent = {"sent": outgoing.digest(entry.recipe.body), "sent_size": outgoing.size, "legs": legs or 0}
+        outcome = Outcome(200, ANSWER, 1.0, 2.0, now, **sent)
+        if one.answered:
+            usage = one.usage(entry) if callable(one.usage) else one.usage
+            answer = Answer(text="Yes.", usage=usage, calls=one.calls, model=one.served)
+            call_log.answered(entry, answer, outcome, one.estimate)
+        else:
+            call_log.failed(entry, "status", "HTTP 500", outcome)
+    await call_log.drain()
+    return entry.session.id
+
+
+def log_in_folder(folder, calls, pager=None, **more):
+    """Log calls into the SQLite log of a folder, which nobody has open then; the session's id."""
+    folder.mkdir(exist_ok=True)
+    with closing(open_store(f"sqlite:{folder}")) as store:
+        return log_session(store, calls, pager, **more)
