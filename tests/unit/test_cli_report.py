@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import time
+from argparse import ArgumentTypeError
 from datetime import UTC, datetime
 
 import pytest
@@ -11,6 +12,7 @@ from chat_items import call, result, say, user
 from logged_sessions import LoggedCall, log_in_folder, paging
 
 from pager.cli import main
+from pager.cli.options import since
 from pager.log.stores import open_store
 from pager.values import Usage
 from pager.wire.dialects import load
@@ -141,3 +143,13 @@ def test_json_can_be_asked_for_as_with_the_other_commands(tmp_path, capsys, log)
     told = capsys.readouterr().out
     assert run(tmp_path, "--json") == 0
     assert json.loads(capsys.readouterr().out) == json.loads(told)
+
+
+def test_a_span_of_time_or_a_day_says_since_when():
+    now = time.time()
+    for text, span in (("7d", 604_800), ("24h", 86_400), (" 30m ", 1_800), ("0.5d", 43_200)):
+        assert since(text) == pytest.approx(now - span, abs=3_600)
+    assert since("2026-09-01") == datetime(2026, 9, 1, tzinfo=UTC).timestamp()
+    for wrong in ("", "x", "-1", "7w", "1e9", "d", "2026-13-01"):
+        with pytest.raises(ArgumentTypeError, match="expected a span of time such as 7d"):
+            since(wrong)
