@@ -168,12 +168,12 @@ def test_a_call_that_never_went_out_has_no_times_but_its_own():
 def test_buckets_hold_every_time_at_most_their_bound(times):
     metrics = Metrics()
     for seconds in times:
-        metrics.times["call_seconds"]["chat"].add(seconds)
-    told = samples(metrics)
-    bounds = {key[2]: value for key, value in told.items() if key[0] == "call_seconds_bucket"}
-    assert bounds == {bound: sum(seconds <= float(bound) for seconds in times) for bound in bounds}
-    assert told["call_seconds_count", "chat"] == len(times)
-    assert told["call_seconds_sum", "chat"] == pytest.approx(sum(times))
+        metrics.ended("chat", 1, Attempt(keep=0, started=0.0, first_byte=seconds))
+    told, positive = samples(metrics), [seconds for seconds in times if seconds]
+    bounds = {key[2]: value for key, value in told.items() if key[0] == "first_byte_seconds_bucket"}
+    assert bounds == {bound: sum(seconds <= float(bound) for seconds in positive) for bound in bounds}
+    assert told.get(("first_byte_seconds_count", "chat"), 0) == len(positive)
+    assert told.get(("first_byte_seconds_sum", "chat"), 0) == pytest.approx(sum(positive))
 
 
 def test_events_are_counted_by_what_they_tell():
