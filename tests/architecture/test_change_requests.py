@@ -1,16 +1,13 @@
-"""The promises of CONTRIBUTING.md: each change is made to a copy of the code, in the files named there alone."""
+"""The promises of CONTRIBUTING.md: each change is made to a copy of the code, in the files named there alone.
 
-import json
+A new dialect is in ``tests/contract/test_new_dialect.py``.
+"""
+
 import os
-import re
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -51,35 +48,18 @@ class Copy:
                 text = text.replace(old, new)
             file.write_text(text)
 
-    def start(self, code, *arguments):
-        """A program that runs on the copy."""
+    def run(self, code, *arguments):
+        """What a program prints that runs on the copy."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
         env |= {"PYTHONPATH": str(self.folder), "XDG_CONFIG_HOME": str(self.folder), "COLUMNS": "100"}
         command = [sys.executable, "-P", "-c", code, *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, env=env, cwd=self.folder, **pipes)
-
-    def run(self, code, *arguments):
-        """What a program prints that runs on the copy."""
-        with self.start(code, *arguments) as program:
-            out, err = program.communicate()
-        assert program.returncode == 0, err
-        return out
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=self.folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def command(self, *arguments):
         """What ``ctxpager`` prints."""
         return self.run(COMMAND_LINE, *arguments)
-
-    @contextmanager
-    def proxy(self, *arguments):
-        """The port of a proxy that is running meanwhile."""
-        with self.start(COMMAND_LINE, "serve", "--port", "0", *arguments) as server:
-            try:
-                found = next(filter(None, (re.search(r"http://127\.0\.0\.1:(\d+)", line) for line in server.stdout)))
-                yield int(found[1])
-            finally:
-                server.terminate()
-                server.communicate()
 
 
 @pytest.fixture
@@ -204,49 +184,3 @@ def test_a_store_is_one_folder(copy, tmp_path):
     code = "import sys; from pager.log.stores import open_store; print(type(open_store(sys.argv[1])).__module__)"
     assert copy.run(code, url) == "pager.log.stores.toy.store\n"
     assert copy.command("check", "--store", url)
-
-
-class Provider(BaseHTTPRequestHandler):
-    """Answers every call with a word."""
-
-    def do_POST(self):
-        self.server.paths.append(self.path)
-        self.rfile.read(int(self.headers["content-length"]))
-        message = {"role": "assistant", "content": "Hello."}
-        answer = {"id": "1", "object": "chat.completion", "choices": [{"index": 0, "message": message}]}
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
-
-    def log_message(self, *arguments):
-        pass
-
-
-@pytest.fixture
-def provider():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Provider) as server:
-        server.paths = []
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def test_a_dialect_is_one_folder(copy, provider, tmp_path):
-    names = {
-        "pager.wire.chat": "pager.wire.toy",
-        'name = "chat"': 'name = "toy"',
-        '"/chat/completions"': '"/toy/turns"',
-    }
-    copy.twin("pager/wire/chat", "toy", names)
-    log = ("--data-dir", str(tmp_path / "data"))
-    with copy.proxy("--upstream", f"http://127.0.0.1:{provider.server_port}/v1", *log) as port:
-        client = HTTPConnection("127.0.0.1", port)
-        body = {"model": "m", "messages": [{"role": "user", "content": "Hello?"}]}
-        client.request("POST", "/v1/toy/turns", json.dumps(body), {"content-type": "application/json"})
-        assert b"Hello." in client.getresponse().read()
-        client.close()
-    assert provider.paths == ["/v1/toy/turns"]
-    assert '"calls": 1' in json.dumps(json.loads(copy.command("report", "--format", "json", *log))["total"])
