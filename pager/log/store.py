@@ -1,8 +1,8 @@
 """What every store must do: keep events and blobs durably, in order, and give them back.
 
 A store is one folder in ``pager/log/stores``, which is found by its name. Content is kept apart from events: a blob is
-known by its SHA-256 and stored once. A mark is a pointer from a key (a lineage hash, a tool call's id, a session key)
-to the place in the log that last claimed it, inside one tenant.
+known by its SHA-256 and stored once. A fingerprint (``pager.log.fingerprints``) is kept with the place in
+the log that last claimed it, inside one tenant.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +26,8 @@ class Place(NamedTuple):
 class Batch:
     """What is appended in one step: all of it becomes durable, or none.
 
-    ``blobs`` maps a SHA-256 digest to the content it is of. ``marks`` map a key to the place that now owns it. What is
-    not ``urgent`` may wait a few milliseconds to be written together with what comes next.
+    ``blobs`` maps a SHA-256 digest to the content it is of. ``fingerprints`` map each to the place that now owns it.
+    What is not ``urgent`` may wait a few milliseconds to be written together with what comes next.
 
     A batch with a call in it says in ``after`` which call of its session it builds on, by a hash over all calls so far,
     and in ``head`` what that hash is with its own. Where the log stands elsewhere, nothing of the batch is written and
@@ -41,7 +41,7 @@ class Batch:
     events: Sequence[Event] = ()
     blobs: Mapping[bytes, bytes] = field(default_factory=dict)
     tenant: str = ""
-    marks: Mapping[bytes, Place] = field(default_factory=dict)
+    fingerprints: Mapping[bytes, Place] = field(default_factory=dict)
     urgent: bool = True
     after: bytes | None = None
     head: bytes = b""
@@ -88,8 +88,8 @@ class Store(Protocol):
     def blob(self, digest: bytes) -> bytes | None:
         """The content with this digest, or None; raises StoreCorrupt if it is not what was stored."""
 
-    def find(self, tenant: str, marks: Sequence[bytes]) -> dict[bytes, Place]:
-        """The places that own these marks in this tenant; unknown marks are left out."""
+    def find(self, tenant: str, fingerprints: Sequence[bytes]) -> dict[bytes, Place]:
+        """The places that own these fingerprints in this tenant; unknown ones are left out."""
 
     def present(self) -> bool:
         """Whether what was written is still there; where it is not, the next append raises StoreReplaced."""

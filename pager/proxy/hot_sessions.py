@@ -22,8 +22,8 @@ from pager.proxy.log_records import (
     CallHistory,
     Incoming,
     PlacedCall,
+    fingerprints_of_answer,
     harness_of,
-    marks_of_answer,
 )
 from pager.sessions import registry
 from pager.sessions.identity import Key, session_key
@@ -169,10 +169,10 @@ class HotSessions:
         listed = incoming.request.digests if incoming.request.separator is not None else ()
         registry.received(session, placement, past, listed, recipe.body)
         call = PlacedCall(session, placement, incoming, lineage, recipe)
-        marks = registry.marks_of_call(key, past, call.spot)
-        self.registry.adopt(session, marks)
+        fingerprints = registry.fingerprints_of_call(key, past, call.spot)
+        self.registry.adopt(session, fingerprints)
         self.registry.note(session, past)
-        return Arrival(call, blobs, marks, opened=found is None)
+        return Arrival(call, blobs, fingerprints, opened=found is None)
 
     def _opened(self, incoming: Incoming, lineage: CallHistory, before: Session | None) -> Session:
         """A new session, under the policy and with what was learned so far."""
@@ -187,26 +187,27 @@ class HotSessions:
         placement = call.placement
         ids = [use.call_id for use in answer.calls if use.call_id]
         call.session.answered(placement.branch.number, placement.call, answer.id, ids)
-        self.registry.claim(call.session, marks_of_answer(call, answer))
+        self.registry.claim(call.session, fingerprints_of_answer(call, answer))
 
     async def _load(self, tenant: str, key: Key | None, past: History) -> None:
         """Make the session hot if the store has it: the one that the key names, or whose messages are repeated."""
         if key is None:
-            for owner, mark in islice(await self._owners(tenant, registry.marks_of_ids(past)), CANDIDATES):
+            owners = await self._owners(tenant, registry.fingerprints_of_ids(past))
+            for owner, fingerprint in islice(owners, CANDIDATES):
                 with suppress(StoreCorrupt):  # it may be anybody's
                     session = await self._rebuilt(owner)
                     if grows(session, past) or shares(session, past):
-                        self.registry.adopt(session, [mark])
+                        self.registry.adopt(session, [fingerprint])
                         if grows(session, past):
                             return
-        marks = list(past.marks()) if key is None else registry.marks_of_key(key)
-        for owner, mark in islice(await self._owners(tenant, marks), 1):
-            self.registry.adopt(await self._rebuilt(owner), [mark])
+        fingerprints = list(past.fingerprints()) if key is None else registry.fingerprints_of_key(key)
+        for owner, fingerprint in islice(await self._owners(tenant, fingerprints), 1):
+            self.registry.adopt(await self._rebuilt(owner), [fingerprint])
 
-    async def _owners(self, tenant: str, marks: Sequence[bytes]) -> list[tuple[str, bytes]]:
-        """The sessions that own these marks, each with the first mark that leads to it."""
-        places = await asyncio.to_thread(self._store.find, tenant, marks) if marks else {}
-        owners = {places[mark].session: mark for mark in reversed(marks) if mark in places}
+    async def _owners(self, tenant: str, fingerprints: Sequence[bytes]) -> list[tuple[str, bytes]]:
+        """The sessions that own these fingerprints, each with the first that leads to it."""
+        places = await asyncio.to_thread(self._store.find, tenant, fingerprints) if fingerprints else {}
+        owners = {places[key].session: key for key in reversed(fingerprints) if key in places}
         return list(reversed(owners.items()))
 
     async def _rebuilt(self, session: str) -> Session:

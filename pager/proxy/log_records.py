@@ -22,6 +22,7 @@ from pager.log.events import (
     ToolCalled,
     encode,
 )
+from pager.log.fingerprints import answer_fingerprint, tool_call_fingerprint
 from pager.log.store import Batch, Place, moved_head
 from pager.paging.pager import Paged
 from pager.proxy import redaction
@@ -30,8 +31,6 @@ from pager.sessions.lineage import (
     History,
     Placement,
     Session,
-    answer_mark,
-    call_mark,
 )
 from pager.values import (
     Answer,
@@ -98,11 +97,11 @@ class PlacedCall:
 
 
 class Arrival(NamedTuple):
-    """A call that is yet to be logged: the blobs and marks of its record; ``opened`` if its session begins with it."""
+    """A call that is yet to be logged, with what its record holds; ``opened`` if its session begins with it."""
 
     call: PlacedCall
     blobs: dict[bytes, bytes]
-    marks: Mapping[bytes, Place]
+    fingerprints: Mapping[bytes, Place]
     opened: bool
 
 
@@ -153,8 +152,8 @@ def received(arrival: Arrival, *, paging: bool, missed: Bypassed | None = None) 
     if missed is not None:
         events.append(missed)
     after, session.head = session.head, moved_on(session.head, call)
-    at, marks = call.incoming.at, arrival.marks
-    return Batch(session.id, at, events, blobs, session.tenant, marks, after=after, head=session.head)
+    at, fingerprints = call.incoming.at, arrival.fingerprints
+    return Batch(session.id, at, events, blobs, session.tenant, fingerprints, after=after, head=session.head)
 
 
 def answered(call: PlacedCall, answer: Answer, outcome: Outcome, estimate: int) -> Batch:
@@ -162,7 +161,7 @@ def answered(call: PlacedCall, answer: Answer, outcome: Outcome, estimate: int) 
     blobs = {sha256(outcome.body).digest(): outcome.body}
     events: list[Event] = [answer_finished(call, answer, outcome, estimate)]
     events += [tool_called(call, use, blobs) for use in answer.calls]
-    return _later(call, outcome.at, events, blobs, marks_of_answer(call, answer))
+    return _later(call, outcome.at, events, blobs, fingerprints_of_answer(call, answer))
 
 
 def failed(call: PlacedCall, phase: FailurePhase, error: str, outcome: Outcome) -> Batch:
@@ -195,11 +194,11 @@ def _later(
     at: float,
     events: Sequence[Event],
     blobs: Mapping[bytes, bytes] = MappingProxyType({}),
-    marks: Mapping[bytes, Place] = MappingProxyType({}),
+    fingerprints: Mapping[bytes, Place] = MappingProxyType({}),
 ) -> Batch:
     """A record that nobody waits for, without the call's credentials."""
     events, blobs = redaction.safe(events, blobs, call.incoming.secrets)
-    return Batch(call.session.id, at, events, blobs, call.session.tenant, marks, urgent=False)
+    return Batch(call.session.id, at, events, blobs, call.session.tenant, fingerprints, urgent=False)
 
 
 def call_events(call: PlacedCall, *, opened: bool) -> list[Event]:
@@ -233,7 +232,7 @@ def call_events(call: PlacedCall, *, opened: bool) -> list[Event]:
             parent_branch=parent.number if parent else None,
             parent_call=parent.call if parent else 0,
             encoding=incoming.encoding,
-            lineage=past.mark.hex(),
+            lineage=past.fingerprint.hex(),
             server_state=incoming.request.server_state,
             headers={
                 name: redaction.words(headers[name], incoming.secrets) for name in LOGGED_HEADERS if name in headers
@@ -312,11 +311,11 @@ def tool_called(call: PlacedCall, use: ToolUse, blobs: dict[bytes, bytes]) -> To
     )
 
 
-def marks_of_answer(call: PlacedCall, answer: Answer) -> dict[bytes, Place]:
-    """The marks that lead to this call from calls after it that name no session."""
+def fingerprints_of_answer(call: PlacedCall, answer: Answer) -> dict[bytes, Place]:
+    """The fingerprints that lead to this call from calls after it that name no session."""
     if call.history.key is not None:
         return {}
-    marks = [call_mark(use.call_id) for use in answer.calls if use.call_id]
+    fingerprints = [tool_call_fingerprint(use.call_id) for use in answer.calls if use.call_id]
     if answer.id and call.incoming.dialect.chains:
-        marks.append(answer_mark(answer.id))
-    return dict.fromkeys(marks, call.spot)
+        fingerprints.append(answer_fingerprint(answer.id))
+    return dict.fromkeys(fingerprints, call.spot)

@@ -15,8 +15,8 @@ A history without a session key is of a session whose messages it repeats: a who
 calls of the session with their results (``shares``). The ids of tool calls only say where to look: many models number
 theirs from 0 in every conversation.
 
-A mark is the hash of a whole history. It is stored with each call, so that a call without a session key finds its
-session again after a restart, or on another instance.
+The fingerprint of a history is the hash of all of it. It is stored with each call, so that a call without a session key
+finds its session again after a restart, or on another instance.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ WINDOW = 64  # messages a call usually adds at the most; longer steps back are l
 FORKS_COMPARED = 64  # newest branches that a history with no continuation is compared to
 ROOT = 4  # messages at the beginning by which a session is looked for first
 RUN = 6  # messages in a row that make or answer calls of a session, which prove that a history was copied from it
-MANY = 64  # branches above which they are looked up by their marks instead of one by one
+MANY = 64  # branches above which they are looked up by their fingerprints instead of one by one
 NOWHERE = (-1, -1)
 
 
@@ -76,23 +76,23 @@ class History:
         return 0 < len(norms) <= len(self.norms) and self.norms[: len(norms)] == norms
 
     @cached_property
-    def mark(self) -> bytes:
+    def fingerprint(self) -> bytes:
         """The hash of the whole history."""
-        return mark_of(self.seed, self.norms)
+        return fingerprint_of(self.seed, self.norms)
 
-    def marks(self) -> Iterator[bytes]:
-        """The marks of every beginning of this history, the longest first, the likely ones before the others."""
+    def fingerprints(self) -> Iterator[bytes]:
+        """The fingerprints of all beginnings of this history, the longest first, the likely ones before the others."""
         near = max(0, len(self.norms) - WINDOW)
-        yield from reversed(self._marks(near, len(self.norms)))
-        yield from reversed(self._marks(1, near - 1))
+        yield from reversed(self._fingerprints(near, len(self.norms)))
+        yield from reversed(self._fingerprints(1, near - 1))
 
-    def _marks(self, first: int, last: int) -> list[bytes]:
+    def _fingerprints(self, first: int, last: int) -> list[bytes]:
         running = sha256(self.seed + b"".join(self.norms[:first]))
-        marks = [running.digest()] if 0 < first <= last else []
+        fingerprints = [running.digest()] if 0 < first <= last else []
         for norm in self.norms[first:last]:
             running.update(norm)
-            marks.append(running.digest())
-        return marks
+            fingerprints.append(running.digest())
+        return fingerprints
 
     def call_ids(self) -> Iterator[str]:
         """The ids of tool calls in this history, the newest first."""
@@ -113,24 +113,9 @@ def history(request: Request, messages: Sequence[Message], key: Key | None) -> H
     return History(seed, kin, norms, messages, lane, request.dialect, request.has_tools, request.follows)
 
 
-def mark_of(seed: bytes, norms: Sequence[bytes]) -> bytes:
+def fingerprint_of(seed: bytes, norms: Sequence[bytes]) -> bytes:
     """The hash of a whole history."""
     return sha256(seed + b"".join(norms)).digest()
-
-
-def call_mark(call_id: str) -> bytes:
-    """The mark under which the issuer of a tool call's id is found."""
-    return sha256(b"call\0" + call_id.encode()).digest()
-
-
-def answer_mark(answer_id: str) -> bytes:
-    """The mark under which the call with this answer is found."""
-    return sha256(b"answer\0" + answer_id.encode()).digest()
-
-
-def key_mark(source: str, value: str) -> bytes:
-    """The mark under which a session that the client named is found."""
-    return sha256(f"key\0{source}\0{value}".encode()).digest()
 
 
 @dataclass(slots=True)
@@ -149,7 +134,7 @@ class Branch:
     call: int = 0
     attempt: int = 0
     body: str = ""
-    mark: bytes = b""
+    fingerprint: bytes = b""
     raws: list[bytes] = field(default_factory=list)
     norms: list[bytes] = field(default_factory=list)
     lengths: dict[int, int] = field(default_factory=dict)
@@ -165,7 +150,7 @@ class Branch:
 
 @dataclass(slots=True)
 class Session:
-    """A session's branches, also by the marks of their latest requests, and where its log stands.
+    """A session's branches, also by the fingerprints of their latest requests, and where its log stands.
 
     ``answers`` and ``issued`` say which call got which answer and issued which tool call. ``pages`` is what
     paging knows; ``unpaged`` says why that could not be made, or is empty. ``gone`` if its log is: nothing more is
@@ -187,12 +172,12 @@ class Session:
     arm: str = ""
     learned: str = ""
 
-    def move_tip(self, branch: Branch, mark: bytes) -> None:
-        """Let this mark, and no longer the one before, lead to the branch."""
-        if self.tips.get(branch.mark) == branch.number:
-            del self.tips[branch.mark]
-        branch.mark = mark
-        self.tips[mark] = branch.number
+    def move_tip(self, branch: Branch, fingerprint: bytes) -> None:
+        """Let this fingerprint, and no longer the one before, lead to the branch."""
+        if self.tips.get(branch.fingerprint) == branch.number:
+            del self.tips[branch.fingerprint]
+        branch.fingerprint = fingerprint
+        self.tips[fingerprint] = branch.number
 
     def answered(self, branch: int, call: int, answer_id: str, call_ids: Iterable[str] = ()) -> None:
         """Note a call's answer and the tool calls in it; an id that came before proves nothing and is struck out."""
@@ -277,7 +262,8 @@ def _followed(session: Session, past: History) -> Branch | None:
 def _extended(session: Session, past: History) -> Branch | None:
     """The branch with the longest latest request that this history begins with, the newest of several."""
     if len(session.branches) > MANY:
-        found = (session.branches[session.tips[mark]] for mark in past.marks() if mark in session.tips)
+        tips = session.tips
+        found = (session.branches[tips[key]] for key in past.fingerprints() if key in tips)
         return next((branch for branch in found if past.begins_with(branch.norms)), None)
     best: Branch | None = None
     for branch in reversed(session.branches):

@@ -20,7 +20,7 @@ from pager.log.events import (
 from pager.log.store import Stored
 from pager.paging.page_table import Items
 from pager.paging.session_pages import TableSource
-from pager.sessions.lineage import Branch, Session, mark_of
+from pager.sessions.lineage import Branch, Session, fingerprint_of
 from pager.sessions.message_cache import MessageCache
 from pager.wire.dialect import Dialect
 
@@ -69,7 +69,7 @@ class Rebuilder:
         for branch in session.branches:
             if branch.number in dialects:
                 branch.norms = self._norms(dialects[branch.number], branch.raws)
-                session.move_tip(branch, mark_of(branch.seed, branch.norms))
+                session.move_tip(branch, fingerprint_of(branch.seed, branch.norms))
         return session
 
     def add_tables(self, session: Session, log: Iterable[Stored]) -> None:

@@ -5,39 +5,37 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import islice
 
+from pager.log.fingerprints import answer_fingerprint, session_key_fingerprint, tool_call_fingerprint
 from pager.log.store import Place
 from pager.sessions.identity import Key
 from pager.sessions.lineage import (
     History,
     Placement,
     Session,
-    answer_mark,
-    call_mark,
     grows,
-    key_mark,
     shares,
 )
 
 IDS_LOOKED_UP = 8  # newest tool call ids by which a history without any known beginning is looked for
 
 
-def marks_of_key(key: Key) -> list[bytes]:
-    """The marks of the session that the client names, and of the session that it belongs to."""
-    return [key_mark(key.source, value) for value in (key.value, key.parent) if value]
+def fingerprints_of_key(key: Key) -> list[bytes]:
+    """The fingerprints of the session that the client names, and of the session that it belongs to."""
+    return [session_key_fingerprint(key.source, value) for value in (key.value, key.parent) if value]
 
 
-def marks_of_ids(past: History) -> list[bytes]:
-    """The marks by the ids that a history names: of the answer that it follows, and of its newest tool calls.
+def fingerprints_of_ids(past: History) -> list[bytes]:
+    """The fingerprints by the ids that a history names: of the answer that it follows, and of its newest tool calls.
 
     They say where to look, and prove nothing.
     """
-    calls = [call_mark(call_id) for call_id in islice(past.call_ids(), IDS_LOOKED_UP)]
-    return [answer_mark(past.follows), *calls] if past.follows else calls
+    calls = [tool_call_fingerprint(call_id) for call_id in islice(past.call_ids(), IDS_LOOKED_UP)]
+    return [answer_fingerprint(past.follows), *calls] if past.follows else calls
 
 
-def marks_of_call(key: Key | None, past: History, spot: Place) -> dict[bytes, Place]:
-    """The marks that lead later calls here."""
-    return {past.mark if key is None else key_mark(key.source, key.value): spot}
+def fingerprints_of_call(key: Key | None, past: History, spot: Place) -> dict[bytes, Place]:
+    """The fingerprints that lead later calls here."""
+    return {past.fingerprint if key is None else session_key_fingerprint(key.source, key.value): spot}
 
 
 class Registry:
@@ -47,7 +45,7 @@ class Registry:
         self._limit = limit
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._owners: dict[tuple[str, bytes], str] = {}
-        self._marks: dict[str, list[tuple[str, bytes]]] = {}
+        self._fingerprints: dict[str, list[tuple[str, bytes]]] = {}
         self._recent: dict[tuple[str, bytes], str] = {}
 
     def __len__(self) -> int:
@@ -56,7 +54,7 @@ class Registry:
     def find(self, tenant: str, key: Key | None, past: History) -> Session | None:
         """The hot session that this call continues, else one that its key names or whose history it shares."""
         if key is not None:
-            found = next(self._known_by(tenant, marks_of_key(key)), None)
+            found = next(self._known_by(tenant, fingerprints_of_key(key)), None)
         else:
             recent = self._sessions.get(self._recent.get((tenant, past.root), ""))
             found = recent if recent is not None and grows(recent, past) else self._kin(tenant, past)
@@ -67,19 +65,19 @@ class Registry:
     def _kin(self, tenant: str, past: History) -> Session | None:
         """The session that goes on with this history, else the first that shares it."""
         kin: Session | None = None
-        for session in self._known_by(tenant, marks_of_ids(past)):
+        for session in self._known_by(tenant, fingerprints_of_ids(past)):
             if grows(session, past):
                 return session
             kin = kin or (session if shares(session, past) else None)
-        for session in self._known_by(tenant, past.marks()):
+        for session in self._known_by(tenant, past.fingerprints()):
             if grows(session, past):
                 return session
             kin = kin or session
         return kin
 
-    def _known_by(self, tenant: str, marks: Iterable[bytes]) -> Iterator[Session]:
-        """The sessions that these marks lead to, each once."""
-        owners = (self._owners.get((tenant, mark)) for mark in marks)
+    def _known_by(self, tenant: str, fingerprints: Iterable[bytes]) -> Iterator[Session]:
+        """The sessions that these fingerprints lead to, each once."""
+        owners = (self._owners.get((tenant, fingerprint)) for fingerprint in fingerprints)
         return (self._sessions[owner] for owner in unique(owner for owner in owners if owner is not None))
 
     def note(self, session: Session, past: History) -> None:
@@ -88,11 +86,11 @@ class Registry:
             self._recent.clear()
         self._recent[session.tenant, past.root] = session.id
 
-    def adopt(self, session: Session, marks: Iterable[bytes]) -> Session:
-        """Keep this session hot, known by these marks; one that became hot in the meantime stays instead."""
+    def adopt(self, session: Session, fingerprints: Iterable[bytes]) -> Session:
+        """Keep this session hot, known by these fingerprints; one that became hot in the meantime stays instead."""
         kept = self._sessions.setdefault(session.id, session)
         self._sessions.move_to_end(session.id)
-        self.claim(kept, marks)
+        self.claim(kept, fingerprints)
         while len(self._sessions) > self._limit:
             self.drop(next(iter(self._sessions)))
         return kept
@@ -101,25 +99,26 @@ class Registry:
         """Whether another copy of this session is hot, which does not know what this one learns."""
         return self._sessions.get(session.id, session) is not session
 
-    def claim(self, session: Session, marks: Iterable[bytes]) -> None:
-        """Let these marks lead to this session."""
+    def claim(self, session: Session, fingerprints: Iterable[bytes]) -> None:
+        """Let these fingerprints lead to this session."""
         if session.id not in self._sessions:
             return
-        owned = [key for mark in marks if self._owners.get(key := (session.tenant, mark)) != session.id]
+        keys = [(session.tenant, fingerprint) for fingerprint in fingerprints]
+        owned = [key for key in keys if self._owners.get(key) != session.id]
         self._owners.update(dict.fromkeys(owned, session.id))
-        self._marks.setdefault(session.id, []).extend(owned)
+        self._fingerprints.setdefault(session.id, []).extend(owned)
 
     def clear(self) -> None:
         """Forget all sessions, whose log is gone."""
         for session in self._sessions.values():
             session.gone = True
-        for owned in (self._sessions, self._owners, self._marks, self._recent):
+        for owned in (self._sessions, self._owners, self._fingerprints, self._recent):
             owned.clear()
 
     def drop(self, session: str) -> None:
         """Forget a session; the log still has it."""
         self._sessions.pop(session, None)
-        for owned in self._marks.pop(session, ()):
+        for owned in self._fingerprints.pop(session, ()):
             if self._owners.get(owned) == session:
                 del self._owners[owned]
 
@@ -135,7 +134,7 @@ def unique(ids: Iterable[str]) -> Iterator[str]:
 
 def open_session(tenant: str, key: Key | None, past: History, before: Session | None) -> Session:
     """A new session, whose id follows from what it began with and from the session that began the same way before."""
-    name = f"{key.source}\0{key.value}".encode() if key else past.mark
+    name = f"{key.source}\0{key.value}".encode() if key else past.fingerprint
     after = before.id + before.head.hex() if before else ""
     return Session("s_" + sha256(f"{tenant}\0{after}\0".encode() + name).hexdigest()[:16], tenant)
 
@@ -153,7 +152,7 @@ def begins_again(spot: Placement, key: Key | None, past: History, body: str) -> 
 def received(session: Session, placement: Placement, past: History, digests: Sequence[bytes], body: str) -> None:
     """Make this call the latest of its branch."""
     branch = placement.branch
-    session.move_tip(branch, past.mark)
+    session.move_tip(branch, past.fingerprint)
     branch.call, branch.attempt, branch.body = placement.call, placement.attempt, body
     branch.raws, branch.norms = list(digests), past.norms
     branch.lengths[branch.call] = len(past.norms)

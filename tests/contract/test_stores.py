@@ -105,7 +105,7 @@ def test_a_new_log_is_empty(store):
     assert list(store.events()) == []
     assert store.recent("Bypassed", 5) == []
     assert store.blob(digest(b"nothing")) is None
-    assert store.find("t", [b"mark"]) == {}
+    assert store.find("t", [b"fingerprint"]) == {}
     assert store.check().problems == ()
 
 
@@ -198,36 +198,36 @@ def test_a_repair_tells_what_it_mended_and_what_is_still_wrong(store):
 
 
 def test_the_latest_owner_of_a_mark_wins(store):
-    append(store, tenant="t", marks={b"m": Place("one", 1, 1), b"n": Place("one", 1, 2)})
-    append(store, tenant="t", marks={b"m": Place("two", 3, 4)})
+    append(store, tenant="t", fingerprints={b"m": Place("one", 1, 1), b"n": Place("one", 1, 2)})
+    append(store, tenant="t", fingerprints={b"m": Place("two", 3, 4)})
     assert store.find("t", [b"n", b"m", b"unknown"]) == {b"m": Place("two", 3, 4), b"n": Place("one", 1, 2)}
 
 
 def test_a_mark_belongs_to_its_tenant_alone(store):
-    append(store, tenant="t", marks={b"m": Place("one", 1, 1)})
-    append(store, tenant="u", marks={b"m": Place("two", 2, 2)})
+    append(store, tenant="t", fingerprints={b"m": Place("one", 1, 1)})
+    append(store, tenant="u", fingerprints={b"m": Place("two", 2, 2)})
     assert store.find("t", [b"m"]) == {b"m": Place("one", 1, 1)}
     assert store.find("u", [b"m"]) == {b"m": Place("two", 2, 2)}
     assert store.find("", [b"m"]) == {}
 
 
 def test_thousands_of_marks_are_found_at_once(store):
-    marks = {digest(b"%d" % number): Place("s", 1, number) for number in range(3000)}
-    append(store, tenant="t", marks=marks)
-    assert store.find("t", [*marks, b"unknown"]) == marks
+    fingerprints = {digest(b"%d" % number): Place("s", 1, number) for number in range(3000)}
+    append(store, tenant="t", fingerprints=fingerprints)
+    assert store.find("t", [*fingerprints, b"unknown"]) == fingerprints
     assert store.find("t", []) == {}
 
 
 def test_a_batch_that_builds_on_something_else_is_refused_whole(store):
     assert store.head("s") == b""
     append(store, note("one"), after=b"", head=b"h1")
-    content, place = b"of the refused one", {b"mark": Place("s", 0, 1)}
+    content, place = b"of the refused one", {b"fingerprint": Place("s", 0, 1)}
     for after in (b"", b"h0", b"h2"):
         with pytest.raises(StoreConflict, match="session s"):
-            append(store, note("two"), after=after, head=b"h2", blobs={digest(content): content}, marks=place)
+            append(store, note("two"), after=after, head=b"h2", blobs={digest(content): content}, fingerprints=place)
     assert store.head("s") == b"h1"
     assert store.blob(digest(content)) is None
-    assert store.find("", [b"mark"]) == {}
+    assert store.find("", [b"fingerprint"]) == {}
     append(store, note("two"), after=b"h1", head=b"h2")
     append(store, note("anyone may say this"))
     assert store.head("s") == b"h2"
@@ -252,7 +252,7 @@ def test_an_empty_batch_gives_the_number_of_the_event_before_it(store):
 
 def test_any_script_and_control_characters_survive(store):
     text = 'żółw 🐢 日本語 \x00 \x1f "quoted" \\ \u2028'
-    append(store, note(text), session=text, tenant=text, marks={b"\x00\xff": Place(text, 1, 1)})
+    append(store, note(text), session=text, tenant=text, fingerprints={b"\x00\xff": Place(text, 1, 1)})
     assert texts(store.events(text)) == [text]
     assert store.find(text, [b"\x00\xff"]) == {b"\x00\xff": Place(text, 1, 1)}
 
@@ -358,7 +358,7 @@ def test_closing_writes_what_was_still_waiting(name, tmp_path):
 def test_a_durable_store_remembers_and_any_other_forgets(name, tmp_path):
     content = b"content " * 100
     with closing(open_store(f"{name}:{tmp_path}")) as store:
-        append(store, note("a"), blobs={digest(content): content}, tenant="t", marks={b"m": Place("s", 1, 1)})
+        append(store, note("a"), blobs={digest(content): content}, tenant="t", fingerprints={b"m": Place("s", 1, 1)})
         durable = type(store).durable
     with closing(open_store(f"{name}:{tmp_path}")) as store:
         assert texts(store.events()) == (["a"] if durable else [])
@@ -395,7 +395,9 @@ _batches = st.builds(
     events=st.lists(_events, max_size=4).map(tuple),
     blobs=st.lists(_contents, max_size=3).map(lambda contents: {digest(content): content for content in contents}),
     tenant=st.sampled_from(["", "t"]),
-    marks=st.dictionaries(st.binary(min_size=1, max_size=2), st.builds(Place, _text, _small, _small), max_size=3),
+    fingerprints=st.dictionaries(
+        st.binary(min_size=1, max_size=2), st.builds(Place, _text, _small, _small), max_size=3
+    ),
 )
 
 
@@ -424,7 +426,7 @@ def test_any_sequence_of_batches_reads_back_the_same(name, tmp_path_factory, bat
         for tenant in ("", "t"):
             owners = {}
             for batch in batches:
-                owners |= batch.marks if batch.tenant == tenant else {}
+                owners |= batch.fingerprints if batch.tenant == tenant else {}
             assert store.find(tenant, list(owners)) == owners
         assert store.check().problems == ()
 

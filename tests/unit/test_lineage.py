@@ -41,7 +41,7 @@ class Told:
     def call(self, *messages, key=KEY, answer_id="", issues=(), **facts):
         past = history(request(**facts), list(messages), key)
         spot = place(self.session, past)
-        received(self.session, spot, past, past.norms, body=past.mark.hex())
+        received(self.session, spot, past, past.norms, body=past.fingerprint.hex())
         self.session.answered(spot.branch.number, spot.call, answer_id, issues)
         opened = spot.opened and (spot.opened.reason, spot.opened.parent, spot.opened.fork_call)
         return (spot.branch.number, spot.call, spot.attempt), opened
@@ -194,12 +194,12 @@ def test_histories_of_different_keys_never_continue_each_other():
     assert continued(told.session, past) is None
 
 
-def test_the_marks_of_a_long_history_hold_the_mark_of_every_beginning():
+def test_the_marks_of_a_long_history_hold_the_fingerprint_of_every_beginning():
     messages = [said("user", str(number)) for number in range(150)]
-    marks = list(history(request(), messages, None).marks())
-    beginnings = [history(request(), messages[: length + 1], None).mark for length in range(150)]
-    assert sorted(marks) == sorted(beginnings)
-    assert marks[0] == beginnings[-1]
+    fingerprints = list(history(request(), messages, None).fingerprints())
+    beginnings = [history(request(), messages[: length + 1], None).fingerprint for length in range(150)]
+    assert sorted(fingerprints) == sorted(beginnings)
+    assert fingerprints[0] == beginnings[-1]
 
 
 def test_a_session_with_very_many_branches_still_finds_each_of_them():

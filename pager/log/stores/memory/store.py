@@ -38,7 +38,7 @@ class Store:
         self._lock = threading.Lock()
         self._rows: list[_Row] = []
         self._blobs: dict[bytes, bytes] = {}
-        self._marks: dict[tuple[str, bytes], Place] = {}
+        self._fingerprints: dict[tuple[str, bytes], Place] = {}
         self._heads: dict[str, bytes] = {}
         self._open = True
 
@@ -120,11 +120,12 @@ class Store:
             raise StoreCorrupt(_wrong(digest))
         return content
 
-    def find(self, tenant: str, marks: Sequence[bytes]) -> dict[bytes, Place]:
-        """The places that own these marks in this tenant; unknown marks are left out."""
+    def find(self, tenant: str, fingerprints: Sequence[bytes]) -> dict[bytes, Place]:
+        """The places that own these fingerprints in this tenant; unknown ones are left out."""
         self._expect_open()
         with self._lock:
-            return {mark: self._marks[tenant, mark] for mark in marks if (tenant, mark) in self._marks}
+            known = self._fingerprints
+            return {key: known[tenant, key] for key in fingerprints if (tenant, key) in known}
 
     def present(self) -> bool:
         """Nobody can take it away."""
@@ -145,7 +146,7 @@ class Store:
         """Forget everything."""
         with self._lock:
             self._open = False
-            self._rows, self._blobs, self._marks = [], {}, {}
+            self._rows, self._blobs, self._fingerprints = [], {}, {}
 
     def _add(self, rows: list[_Row], batch: Batch) -> int:
         with self._lock:
@@ -158,7 +159,7 @@ class Store:
                 self._heads[batch.session] = moved_head(self._heads.get(batch.session, b""), batch.moves)
             for digest, content in batch.blobs.items():
                 self._blobs.setdefault(digest, bytes(content))
-            self._marks.update({(batch.tenant, mark): place for mark, place in batch.marks.items()})
+            self._fingerprints.update({(batch.tenant, key): place for key, place in batch.fingerprints.items()})
             self._rows.extend(rows)
             return len(self._rows)
 

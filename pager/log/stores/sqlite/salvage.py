@@ -25,6 +25,7 @@ from pager.log.events import (
     ToolCalled,
     decode,
 )
+from pager.log.fingerprints import answer_fingerprint, session_key_fingerprint, tool_call_fingerprint
 from pager.log.stores.sqlite.file import (
     PAGE,
     FolderLock,
@@ -34,7 +35,6 @@ from pager.log.stores.sqlite.file import (
     transaction,
 )
 from pager.log.stores.sqlite.raw_pages import Row, opened
-from pager.sessions.lineage import answer_mark, call_mark, key_mark
 
 _EVENT = "INSERT OR IGNORE INTO events (seq, session, at, version, kind, data) VALUES (?, ?, ?, ?, ?, ?)"
 _LOST_EVENT = "INSERT OR IGNORE INTO lost_events VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -85,14 +85,14 @@ def _filled(path: Path, writer: sqlite3.Connection) -> list[str]:
         for row in pages.rows():
             _keep(row, writer, index)
         lost = _missing(writer, index)
-        made = sum(writer.execute(_MARK, row).rowcount for row in _marks_of_events(writer))
+        made = sum(writer.execute(_MARK, row).rowcount for row in _fingerprints_of_events(writer))
         for session in _without_head(writer):
             writer.execute(_HEAD, (session, sha256(b"repaired\0" + session.encode()).digest()[:16]))
     events, blobs = writer.execute(_COUNTS).fetchone()
     if not events and not blobs:
         raise StoreCorrupt(f"{path}: nothing in it is a row of a log; a file moved away is replaced by a new log")
     lines = [f"rebuilt the file from what could be read: {events} events, {blobs} blobs"]
-    lines += [f"made {made} marks, by which sessions are found, from the events"] if made else []
+    lines += [f"made {made} fingerprints, by which sessions are found, from the events"] if made else []
     return [*lines, *lost, *_without_content(writer)]
 
 
@@ -142,8 +142,8 @@ def _keep_blob(writer: sqlite3.Connection, number: int, digest: bytes, packed: P
 # ---------------------------------------------------------------- what follows from the events
 
 
-def _marks_of_events(writer: sqlite3.Connection) -> Iterator[tuple[str, bytes, str, int, int]]:
-    """The marks that the events tell, the last place of each."""
+def _fingerprints_of_events(writer: sqlite3.Connection) -> Iterator[tuple[str, bytes, str, int, int]]:
+    """The fingerprints that the events tell, the last place of each."""
     opened: dict[str, SessionOpened] = {}
     places: dict[tuple[str, bytes], tuple[str, int, int]] = {}
     for session, version, data in writer.execute("SELECT session, version, data FROM events ORDER BY seq"):
@@ -152,24 +152,24 @@ def _marks_of_events(writer: sqlite3.Connection) -> Iterator[tuple[str, bytes, s
             if isinstance(event, SessionOpened):
                 opened[session] = event
             elif session in opened:
-                found = _marks_of(event, opened[session])
-                places |= {(opened[session].tenant, mark): (session, branch, call) for mark, branch, call in found}
+                found = _fingerprints_of(event, opened[session])
+                places |= {(opened[session].tenant, key): (session, branch, call) for key, branch, call in found}
     return ((*key, *place) for key, place in places.items())
 
 
-def _marks_of(event: Event, session: SessionOpened) -> Iterator[tuple[bytes, int, int]]:
+def _fingerprints_of(event: Event, session: SessionOpened) -> Iterator[tuple[bytes, int, int]]:
     named = session.source != "lineage"
     match event:
         case BranchOpened(branch=branch, lane=lane) if named and lane:  # a session of its own, in its parent's
-            yield key_mark(session.source, lane), branch, 1
+            yield session_key_fingerprint(session.source, lane), branch, 1
         case CallReceived(branch=branch, call=call) if named:
-            yield key_mark(session.source, session.key), branch, call
+            yield session_key_fingerprint(session.source, session.key), branch, call
         case CallReceived(branch=branch, call=call, lineage=lineage) if lineage:
             yield bytes.fromhex(lineage), branch, call
         case ToolCalled(branch=branch, call=call, call_id=call_id) if call_id and not named:
-            yield call_mark(call_id), branch, call
+            yield tool_call_fingerprint(call_id), branch, call
         case AnswerFinished(branch=branch, call=call, answer_id=answer_id) if answer_id and not named:
-            yield answer_mark(answer_id), branch, call
+            yield answer_fingerprint(answer_id), branch, call
 
 
 # ---------------------------------------------------------------- what is lost

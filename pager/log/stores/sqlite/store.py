@@ -27,7 +27,7 @@ from pager.log.stores.sqlite.file import FILE_NAME, SUFFIX, expect_log, identity
 from pager.log.stores.sqlite.salvage import salvage
 from pager.log.stores.sqlite.writer import Writer
 
-_STEP = 500  # rows read, or marks asked for, at a time
+_STEP = 500  # rows read, or fingerprints asked for, at a time
 _IDLE = 8  # connections kept for the next reader
 
 # Text is read as bytes: a damaged row must reach the decoder, which says what is wrong with it.
@@ -44,7 +44,7 @@ _OPENED = "SELECT seq FROM events WHERE session = names.session AND kind = 'Sess
 _SESSIONS = f"{_NAMES} {_COLUMNS} WHERE seq IN (SELECT ({_OPENED}) FROM names) ORDER BY seq DESC"  # noqa: S608 - constants
 _BLOB = "SELECT size, codec, data FROM blobs WHERE digest = ?"
 _HEAD = "SELECT head FROM sessions WHERE session = ?"
-_MARKS = "SELECT mark, session, branch, call FROM marks WHERE tenant = ? AND mark IN"
+_FINGERPRINTS = "SELECT mark, session, branch, call FROM marks WHERE tenant = ? AND mark IN"
 
 
 class Store:
@@ -112,13 +112,13 @@ class Store:
             return unpack(digest, Packed(*row))
         return None
 
-    def find(self, tenant: str, marks: Sequence[bytes]) -> dict[bytes, Place]:
-        """The places that own these marks in this tenant; unknown marks are left out."""
+    def find(self, tenant: str, fingerprints: Sequence[bytes]) -> dict[bytes, Place]:
+        """The places that own these fingerprints in this tenant; unknown ones are left out."""
         found: dict[bytes, Place] = {}
-        for start in range(0, len(marks), _STEP):
-            some = marks[start : start + _STEP]
-            query = f"{_MARKS} ({','.join('?' * len(some))})"
-            found |= {mark: Place(*place) for mark, *place in self._rows(query, (tenant, *some))}
+        for start in range(0, len(fingerprints), _STEP):
+            some = fingerprints[start : start + _STEP]
+            query = f"{_FINGERPRINTS} ({','.join('?' * len(some))})"
+            found |= {key: Place(*place) for key, *place in self._rows(query, (tenant, *some))}
         return found
 
     def present(self) -> bool:

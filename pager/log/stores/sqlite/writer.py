@@ -43,7 +43,7 @@ _FIRST_CALL = "INSERT OR IGNORE INTO sessions (head, session) VALUES (?, ?)"
 _HEAD = "SELECT head FROM sessions WHERE session = ?"
 _MOVE = "INSERT OR REPLACE INTO sessions (session, head) VALUES (?, ?)"
 _NEXT_CALL = "UPDATE sessions SET head = ? WHERE session = ? AND head = ?"
-_SET_MARK = """INSERT INTO marks (tenant, mark, session, branch, call) VALUES (?, ?, ?, ?, ?)
+_SET_FINGERPRINT = """INSERT INTO marks (tenant, mark, session, branch, call) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET session = excluded.session, branch = excluded.branch, call = excluded.call"""
 
 # What SQLite, the disk, the folder's lock and memory can raise; anything else is a bug and stops the thread loudly.
@@ -216,9 +216,11 @@ class Writer:
         ]
         connection.executemany(_ADD_EVENT, rows)
         self._add_blobs(connection, batch)
-        if batch.marks:
-            connection.executemany(_SET_MARK, [(batch.tenant, mark, *place) for mark, place in batch.marks.items()])
-        self._pages_in_wal += 2 * len(batch.events) + len(batch.marks)
+        if batch.fingerprints:
+            connection.executemany(
+                _SET_FINGERPRINT, [(batch.tenant, key, *place) for key, place in batch.fingerprints.items()]
+            )
+        self._pages_in_wal += 2 * len(batch.events) + len(batch.fingerprints)
         return last + len(batch.events)
 
     def _add_blobs(self, connection: sqlite3.Connection, batch: Batch) -> None:
