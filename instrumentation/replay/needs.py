@@ -8,22 +8,16 @@ since a path may be a part of a longer one.
 Nothing here depends on what is evicted; a session is read once for all policies.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pager.paging.page import contents
 from pager.paging.page_table import common_length
+from pager.text.distinctive import distinctive
 from pager.text.references import said
 from pager.values import Kind
 from pager.wire.dialect import Dialect
-
-# What tools put before a line to number it.
-_NUMBER = re.compile(r"^[ \t]*[0-9]+[→|:\t-][ \t]?", re.MULTILINE)
-_WORD = re.compile(r"[A-Za-z0-9_\-./:@#]{10,80}")
-_TELLING = re.compile(r"[0-9/_@]")
-_ALPHANUMERIC = re.compile(r"(?:[\W_]*+[^\W_]){12}")
 
 
 class Need(NamedTuple):
@@ -40,17 +34,6 @@ class ShownText:
 
     text: str
     handle: str = ""
-
-
-def distinctive(text: str) -> set[str]:
-    """The signs of a text."""
-    words = (word.strip(".:-/") for word in _WORD.findall(text))
-    found = {word for word in words if len(word) >= 10 and _TELLING.search(word)}
-    for line in _NUMBER.sub("", text).split("\n"):
-        bare = line.strip()
-        if 24 <= len(bare) <= 400 and _ALPHANUMERIC.match(bare):
-            found.add(bare)
-    return found
 
 
 def shown_in(dialect: Dialect, raw: bytes) -> Iterator[ShownText]:

@@ -9,7 +9,6 @@ Only hashes are kept, and of a large page only a sample: half of it lines, half 
 checksums, because two states of a file then keep mostly the same ones. What comes back is the same in every process.
 """
 
-import re
 from array import array
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
@@ -18,6 +17,8 @@ from typing import TypeVar
 from zlib import crc32
 
 import orjson
+
+from pager.text.distinctive import encoded, is_marked, is_telling, lines_of, words_of
 
 LIMIT = 512
 """Signs that are kept of a page.
@@ -29,21 +30,13 @@ sessions it finds 99.9 % of the quotes that all signs would find, where 256 find
 MANY = 8
 """Pages that may have a sign in common; one with more says nothing of any of them."""
 
-# What tools put before a line to number it: "  12→", "12|", "12:" and "12-" of searches, "12" and a tab.
-_NUMBERED = re.compile(r"\n[ \t]*[0-9]{1,9}[→|:\t-]")
-_TELLING = re.compile(r"(?:[\W_]*+[^\W_]){12}")
-_MARKED = re.compile(rb"[0-9/_@]")
-_LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_OF_A_WORD = frozenset(_LETTERS + b"0123456789_-./:@#")
-_WORDS = bytes(byte if byte in _OF_A_WORD else 32 for byte in range(256))
-
 _Text = TypeVar("_Text", str, bytes)
 
 
 def signs(text: str, limit: int | None = LIMIT) -> "array[int]":
     """The hashes of a text's signs, at most so many; of an answer, which is short, all are wanted."""
-    lines = _smallest(_lines(text), _telling, _encoded, limit)
-    words = _smallest(_words(text), _marked, bytes, limit)
+    lines = _smallest(lines_of(text), is_telling, encoded, limit)
+    words = _smallest(words_of(text), is_marked, bytes, limit)
     if limit is not None and len(lines) + len(words) > limit:
         lines = lines[: max(limit // 2, limit - len(words))]
         words = words[: limit - len(lines)]
@@ -118,39 +111,13 @@ class Index:
         return fork
 
 
-# Both give each once, in the order of the text: a set's order would not be the same in every process.
-
-
-def _lines(text: str) -> list[str]:
-    plain = _NUMBERED.sub("\n", "\n" + text)
-    return list(dict.fromkeys(line for line in map(str.strip, plain.split("\n")) if 24 <= len(line) <= 400))
-
-
-def _words(text: str) -> list[bytes]:
-    """Runs of the characters of paths and ids; of a very long one its beginning."""
-    runs = _encoded(text).translate(_WORDS).split()
-    return list(dict.fromkeys(run[:80].strip(b".:-/") for run in runs if len(run) >= 10))
-
-
-def _telling(line: str) -> bool:
-    return _TELLING.match(line) is not None
-
-
-def _marked(word: bytes) -> bool:
-    return len(word) >= 10 and _MARKED.search(word) is not None
-
-
 def _smallest(
-    found: list[_Text], wanted: Callable[[_Text], bool], encoded: Callable[[_Text], bytes], limit: int | None
+    found: list[_Text], wanted: Callable[[_Text], bool], as_bytes: Callable[[_Text], bytes], limit: int | None
 ) -> list[bytes]:
     """Those that are wanted, at most so many; by their checksums where not all of them may be kept."""
     if limit is not None and len(found) > limit // 2:
-        found = sorted(found, key=lambda one: crc32(encoded(one)))
-    return [encoded(one) for one in islice(filter(wanted, found), limit)]
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+        found = sorted(found, key=lambda one: crc32(as_bytes(one)))
+    return [as_bytes(one) for one in islice(filter(wanted, found), limit)]
 
 
 def _hash(sign: bytes) -> int:

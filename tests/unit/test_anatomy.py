@@ -17,11 +17,11 @@ from instrumentation.accounting.item_sizes import PICTURE
 from instrumentation.accounting.story import StoryParts
 from instrumentation.accounting.waste.items import shared, taken_apart
 from instrumentation.accounting.waste.session_waste import Totals, anatomy
-from instrumentation.replay.needs import distinctive
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import RecordedCall, Recording
 from instrumentation.replay.recording_files import files, load
 from pager.paging.staleness import Supersession, deed_of
+from pager.text.distinctive import distinctive
 from pager.wire.dialects import load as load_dialect
 
 CHAT, MESSAGES, RESPONSES = load_dialect("chat"), load_dialect("messages"), load_dialect("responses")
