@@ -100,6 +100,7 @@ class Explanation:
     warmth: str
     idle: float
     prices: Prices
+    dollars: float | None  # the price of an uncached input token in US dollars, None where it is not known
     to_go: float | None
     guess: str
     learned: str
@@ -171,6 +172,7 @@ def explain(
         warmth=_warmth(table, terms),
         idle=table.idle,
         prices=terms.prices,
+        dollars=_token_price(rules, case.request.model),
         to_go=to_go,
         guess=guess,
         learned=learned,
@@ -185,6 +187,12 @@ def explain(
             table, seen, _weighed(policy, seen), plan, case.logged.gone, _evicted_at(case), unplanned, terms.grace
         ),
     )
+
+
+def _token_price(rules: PlanningRules, model: str) -> float | None:
+    """US dollars for one uncached input token; None where they are not known."""
+    price = rules.rates().find(model).input
+    return price / 1e6 if price else None
 
 
 # ---------------------------------------------------------------- the call as it was

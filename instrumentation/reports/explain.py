@@ -9,7 +9,8 @@ import msgspec
 from instrumentation.accounting.explain import Explanation
 from instrumentation.accounting.page_verdicts import PageVerdict
 from instrumentation.accounting.tool_use import Tooling
-from instrumentation.reports.table import clipped, columns, table
+from instrumentation.reports.labels import FORMS
+from instrumentation.reports.table import clipped, columns, counted, dollars, folded, table
 from pager.log.events import Repacked
 
 HEAD = ("page", "of", "tokens", "age", "idle", "uses", "faults", "state")
@@ -17,11 +18,13 @@ WEIGHED = ("usual", "chance", "saving", "fault", "worth")
 LEGEND = (
     "age, idle: calls since it came, and since it was last used; faults: times that it was fetched back",
     "usual: how often such pages are needed again, 1 on average; chance: that it is needed while the decision holds",
-    "saving, fault, worth: what removing it saves, what fetching it back costs, and what is left, in token-equivalents",
+    "saving, fault, worth: what removing it saves, what fetching it back costs, and the expected gain",
+    "warm: the provider still has the prompt in its cache; repack: a change of the prompt before its end",
+    "* token-equivalents: units of one uncached input token; the policy's own reasons are in them, too",
 )
-"""What the columns say, for who reads them for the first time."""
+"""What the columns and words mean."""
 
-TOOLS = ("tool", "form", "whole", "sent", "why")
+TOOLS = ("tool", "form", "full", "sent", "why")
 ABOUT = 32
 LEFT = (0, 1, 7)
 FEW = 12
@@ -31,13 +34,19 @@ FEW = 12
 def as_text(told: Explanation, *, width: int = 0, color: bool = False, tools: bool = False) -> str:
     """The call, what was logged of it, what was weighed, and a line for each page; for each tool, too, if asked."""
     weighed = any(row.worth is not None for row in told.rows)
-    head = [*HEAD, *(WEIGHED if weighed else ()), "verdict"]
-    cells = [_cells(row, weighed=weighed) for row in told.rows]
-    legend = LEGEND if weighed else LEGEND[:1]
+    unit = "*" if told.dollars is None else " $"
+    costs = [f"{name}{unit}" for name in WEIGHED[2:]]
+    head = [*HEAD, *((*WEIGHED[:2], *costs) if weighed else ()), "verdict"]
+    cells = [_cells(row, told.dollars, weighed=weighed) for row in told.rows]
+    legend = LEGEND if weighed else (LEGEND[0], *LEGEND[3:])
     lines = [*columns(list(_facts(told)), left={0, 1}, width=width), ""]
-    lines += [*table(head, cells, {*LEFT, len(head) - 1}, width, color=color), "", _sum(told), *legend]
+    lines += [
+        *table(head, cells, {*LEFT, len(head) - 1}, width, color=color),
+        "",
+        *folded([_sum(told), *legend], width or 160),
+    ]
     if told.tools is not None and (tools or _is_listed(told.tools)):
-        each = [(one.name, one.form, f"{one.offered:,}", f"{one.sent:,}", one.reason) for one in told.tools.each]
+        each = [(one.name, FORMS[one.form], f"{one.offered:,}", f"{one.sent:,}", one.reason) for one in told.tools.each]
         lines += ["", *table(TOOLS, each, {0, 1, 4}, width, color=color)]
     return "\n".join(lines) + "\n"
 
@@ -56,16 +65,15 @@ def _facts(told: Explanation) -> Iterator[tuple[str, str]]:
     yield "model", f"{told.model}: a window of {told.window:,} tokens, {told.reserve:,} of them for the answer"
     yield "policy", f"{told.weighing.policy} ({told.weighing.chosen_by})"
     tool = f"; {told.tool} is among the tools" if told.tool else ""
-    yield "prompt", f"{told.tokens:,} tokens, {len(told.rows)} pages{tool}"
+    yield "prompt", f"{told.tokens:,} tokens, {counted(len(told.rows), 'page')}{tool}"
     yield "cache", f"{'warm' if told.warm else 'cold'}: {told.warmth}"
     prices = told.prices
     ratios = f"read {prices.read:g}, write {prices.write:g}, output {prices.output:g}"
-    yield (
-        "prices",
-        f"{ratios} (those in force now); costs here are in token-equivalents, units of one uncached input token",
-    )
-    yield "to go", f"{told.guess}" if told.to_go is None else f"{told.to_go:,.0f} calls: {told.guess}"
-    yield "so far", f"saved {told.saved:,.0f}, spent {told.spent:,.0f}; calls that found the cache cold: {told.colds}"
+    token = "" if told.dollars is None else f", ${1e6 * told.dollars:g} a million tokens"
+    yield "prices", f"{ratios} of uncached input{token} (those in force now)"
+    yield "expected", f"{told.guess}" if told.to_go is None else f"{told.to_go:,.0f} more calls: {told.guess}"
+    balance = f"saved {_amount(told.saved, told)}, spent {_amount(told.spent, told)}"
+    yield "so far", f"paging {balance}; {counted(told.colds, 'call')} found the cache cold"
     yield "learned", told.learned
     yield from _tools(told)
     yield from _logged(told)
@@ -75,18 +83,18 @@ def _facts(told: Explanation) -> Iterator[tuple[str, str]]:
 def _tools(told: Explanation) -> Iterator[tuple[str, str]]:
     tools = told.tools
     if tools is None:
-        yield "tools", "nothing was decided of them by then"
+        yield "tools", "no decision on them by then"
         return
     before = f"; {tools.before}" if tools.before else ""
     yield "tools", f"decided at call {tools.branch}:{tools.call}: {tools.reason}{before}"
     forms = [
-        f"{count} {form} ({sent:,} tokens{'' if form == 'whole' else f' instead of {offered:,}'})"
+        f"{count} {FORMS[form]} ({sent:,} tokens{'' if form == 'whole' else f' instead of {offered:,}'})"
         for form, count, offered, sent in zip(tools.tools._fields, tools.tools, tools.offered, tools.sent, strict=True)
         if count
     ]
     added = f"; {tools.tool} was added to them" if tools.tool else ""
     each = "" if _is_listed(tools) else "; --tools lists them"
-    yield "tools", f"{', '.join(forms) or 'none'}, price {tools.price:,.1f}{added}{each}"
+    yield "tools", f"{', '.join(forms) or 'none'}, cost {_amount(tools.price, told)}{added}{each}"
     if tools.unused:
         yield "tools", f"not so in this call: {tools.unused}"
 
@@ -94,7 +102,7 @@ def _tools(told: Explanation) -> Iterator[tuple[str, str]]:
 def _logged(told: Explanation) -> Iterator[tuple[str, str]]:
     logged = told.logged
     for event in logged.repacks:
-        yield "logged", _repack(event)
+        yield "logged", _repack(event, told)
     for bypass in logged.bypasses:
         yield "logged", f"bypassed, {bypass.reason}: {bypass.detail}"
     if not logged.repacks and not logged.bypasses:
@@ -104,23 +112,29 @@ def _logged(told: Explanation) -> Iterator[tuple[str, str]]:
         yield "answered", f"{logged.usage.input:,} tokens of prompt, {cached}; page-ins before: {logged.page_ins}"
 
 
-def _repack(event: Repacked) -> str:
+def _repack(event: Repacked, told: Explanation) -> str:
     tool = f"; {event.tool} was added to the tools" if event.tool else ""
-    what = f"{len(event.pages)} pages went, {event.saved:,} tokens less on each call"
-    return f"repack by {event.cause}: {event.reason}; {what}, cache rewritten for {event.price:,.0f}{tool}"
+    what = f"{counted(len(event.pages), 'page')} removed, {event.saved:,} tokens less on each call"
+    cost = f"cache rewritten for {_amount(event.price, told)}"
+    return f"repack by {event.cause}: {event.reason}; {what}, {cost}{tool}"
+
+
+def _amount(units: float, told: Explanation) -> str:
+    """An amount of money; of token-equivalents where the price is not known."""
+    return f"{units:,.0f}*" if told.dollars is None else f"${dollars(units * told.dollars)}"
 
 
 def _weighing(told: Explanation) -> Iterator[tuple[str, str]]:
     weighing = told.weighing
     if weighing.unplanned:
-        yield "weighed", f"not then: {weighing.unplanned}"
+        yield "weighed", f"not at this call: {weighing.unplanned}"
         return
     yield "weighed", f"{weighing.reason}{f'; rejected: {weighing.rejected}' if weighing.rejected else ''}"
     if weighing.differs:
         yield "differs", f"{weighing.differs}; the settings, prices or the policy's options are others now"
 
 
-def _cells(row: PageVerdict, *, weighed: bool) -> list[str]:
+def _cells(row: PageVerdict, price: float | None, *, weighed: bool) -> list[str]:
     page = row.page
     counts = (page.tokens, page.age, page.idle, page.uses, page.faults)
     state = f"{row.state} {row.why}" if row.state == "evicted" and row.why else row.state
@@ -128,33 +142,32 @@ def _cells(row: PageVerdict, *, weighed: bool) -> list[str]:
     about = clipped(" ".join(filter(None, (page.tool, row.about))), ABOUT)
     cells = [page.handle, about, *(f"{count:,}" for count in counts), state]
     if weighed:
-        cells += _numbers(row)
+        cells += _numbers(row, price)
     return [*cells, row.verdict]
 
 
-def _numbers(row: PageVerdict) -> list[str]:
+def _numbers(row: PageVerdict, price: float | None) -> list[str]:
     if row.chance is None:
         return [""] * len(WEIGHED)
     costs = (row.saving or 0.0, row.fault or 0.0, row.worth or 0.0)
-    return [f"{row.page.usual:.2f}", f"{row.chance:.3f}", *(f"{one:,.0f}" for one in costs)]
+    shown = (f"{cost:,.0f}" if price is None else dollars(cost * price) for cost in costs)
+    return [f"{row.page.usual:.2f}", f"{row.chance:.3f}", *shown]
 
 
 def _sum(told: Explanation) -> str:
-    gone = [row for row in told.rows if row.went]
-    parts = [
-        f"{len(told.rows)} pages: {_counted([row for row in told.rows if row.page.resident])} were in the prompt",
-        f"{_counted([row for row in told.rows if not row.page.resident])} had gone before",
-        f"{_counted(gone)} went now",
-    ]
+    """What happened to the pages, in one sentence."""
+    gone, there = ([row for row in told.rows if row.went], [row for row in told.rows if row.page.resident])
+    before = len(told.rows) - len(there)
+    parts = [f"removed {len(gone)} of {counted(len(there), 'page')} ({_tokens(gone):,} of {_tokens(there):,} tokens)"]
     worth = [row.worth for row in gone if row.worth is not None]
     if worth:
         price = sum(event.price for event in told.logged.repacks)
-        parts.append(f"worth {sum(worth):,.0f}, cache rewritten for {price:,.0f}")
-    return ", ".join(parts)
+        parts.append(f"expected gain {_amount(sum(worth), told)}, cost now {_amount(price, told)}")
+    return ", ".join([*parts, *([f"{before:,} removed before"] if before else [])])
 
 
-def _counted(some: Sequence[PageVerdict]) -> str:
-    return f"{len(some)} ({sum(row.page.tokens for row in some):,} tokens)"
+def _tokens(pages: Sequence[PageVerdict]) -> int:
+    return sum(row.page.tokens for row in pages)
 
 
 def as_json(told: Explanation) -> dict[str, Any]:

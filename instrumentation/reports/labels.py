@@ -1,4 +1,4 @@
-"""What reports call the parts of a prompt."""
+"""What reports call the parts of a prompt, and the forms of tools."""
 
 PARTS = {
     "system": "system prompt (first call)",
@@ -14,3 +14,6 @@ PARTS = {
     "stubs": "put in by paging",
     "other": "other",
 }
+
+FORMS = {"whole": "full", "slim": "shortened", "deferred": "name only"}
+"""The forms that a tool is sent in: as it came, with shorter descriptions, or without its parameters."""

@@ -5,9 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from instrumentation.accounting.tool_use import ToolAccount, ToolsAccount
-from instrumentation.reports.table import clipped, columns, percent, table
+from instrumentation.reports.labels import FORMS
+from instrumentation.reports.table import clipped, columns, counted, percent, table
 
-HEAD = ("tool", "form", "whole", "sent", "calls", "faults", "invalid", "passed on", "why")
+HEAD = ("tool", "form", "full", "sent", "calls", "faults", "invalid", "passed on", "why")
 LEFT = (0, 1, 8)
 WHY = 80
 NAME = 48
@@ -28,16 +29,16 @@ def ordered(told: ToolsAccount) -> list[ToolAccount]:
 
 def _facts(told: ToolsAccount) -> Iterator[tuple[str, str]]:
     calls, prompts = len(told.calls), told.prompts
-    yield "sessions", f"{told.sessions:,}, with {calls:,} calls whose tools were decided on, in {prompts:,} prompts"
+    yield "sessions", f"{told.sessions:,}, with {calls:,} calls with a decision on tools, in {prompts:,} prompts"
     offered = [one for one in told.tools.values() if one.sessions]
     called = sum(bool(one.called_in) for one in offered)
     yield "tools", f"{len(offered):,} offered: {called:,} called, {len(offered) - called:,} never"
     yield "tokens", _tokens(told)
     if told.in_full:
-        yield "in full", f"{told.in_full:,} of these prompts had all tools whole, as they could not be changed"
+        yield "in full", f"{told.in_full:,} of these prompts had all tools in full, as they could not be changed"
     short = told.sum("short_calls")
     parts = (
-        f"{told.sum('at_once'):,} at once, {told.sum('after_fault'):,} after the model had seen the whole tool, "
+        f"{told.sum('at_once'):,} at once, {told.sum('after_fault'):,} after the model had seen the full tool, "
         f"{told.sum('passed_on'):,} that did not fit and were passed on"
     )
     yield "calls", f"{told.sum('calls'):,}, {short:,} of them of tools that were sent short: {parts}"
@@ -49,9 +50,9 @@ def _tokens(told: ToolsAccount) -> str:
     if not told.prompts:
         return "no prompt with these tools was answered"
     sent = told.sent
-    forms = ", ".join(f"{_each(tokens, told.prompts)} {form}" for form, tokens in sent._asdict().items())
+    by_form = ", ".join(f"{_each(tokens, told.prompts)} {FORMS[form]}" for form, tokens in sent._asdict().items())
     saved = (told.offered - sent.total) / max(1, told.offered)
-    became = f"{_each(told.offered, told.prompts)} in a prompt became {_each(sent.total, told.prompts)} ({forms})"
+    became = f"{_each(told.offered, told.prompts)} in a prompt became {_each(sent.total, told.prompts)} ({by_form})"
     return f"{became}: {percent(saved)} less, {told.offered - sent.total:,} in all"
 
 
@@ -59,27 +60,28 @@ def _each(tokens: int, prompts: int) -> str:
     return f"{tokens / max(1, prompts):,.0f}"
 
 
-def form(tool: ToolAccount) -> str:
-    """The forms that a tool was sent in, the most usual first."""
+def forms(tool: ToolAccount) -> list[str]:
+    """The forms that a tool was sent in, the most frequent first."""
     counts = tool.prompts._asdict()
-    return ", ".join(sorted((form for form in counts if counts[form]), key=lambda form: -counts[form])) or "none"
+    return sorted((form for form in counts if counts[form]), key=lambda form: -counts[form])
 
 
 def _cells(tool: ToolAccount) -> tuple[str, ...]:
     prompts = tool.prompts.total
     counts = (tool.calls, tool.faults, tool.invalid, tool.passed_on)
     tokens = (_each(tool.offered, prompts), _each(tool.sent.total, prompts))
-    return (clipped(tool.name, NAME), form(tool), *tokens, *(f"{one:,}" for one in counts), clipped(tool.reason, WHY))
+    form = ", ".join(FORMS[form] for form in forms(tool)) or "none"
+    return (clipped(tool.name, NAME), form, *tokens, *(f"{one:,}" for one in counts), clipped(tool.reason, WHY))
 
 
 def _notes(told: ToolsAccount) -> Iterator[str]:
     yield "Tokens are our own count, of each tool in a prompt; page_in, which ctxpager adds, is not among the tools."
     for count, words in (
-        (told.undecided, "answered calls for whose tools no decision held: other tools, none, or before it was made"),
-        (told.without, "sessions without a decision on tools"),
+        (told.undecided, f"{counted(told.undecided, 'answered call')} without a decision on tools, by then or at all"),
+        (told.without, f"{counted(told.without, 'session')} without a decision on tools"),
     ):
         if count:
-            yield f"Left out: {count:,} {words}."
+            yield f"Left out: {words}."
 
 
 def as_json(told: ToolsAccount) -> dict[str, Any]:
@@ -106,4 +108,9 @@ def as_rows(told: ToolsAccount) -> list[dict[str, Any]]:
 
 
 def _tool(tool: ToolAccount) -> dict[str, Any]:
-    return {**asdict(tool), "prompts": tool.prompts._asdict(), "sent": tool.sent._asdict(), "form": form(tool)}
+    return {
+        **asdict(tool),
+        "prompts": tool.prompts._asdict(),
+        "sent": tool.sent._asdict(),
+        "form": ", ".join(forms(tool)) or "none",
+    }

@@ -56,13 +56,13 @@ def test_tools_are_accounted_for_in_words(log, capsys):
     assert status == 0
     lines = out.splitlines()
     facts = dict(line.split(maxsplit=1) for line in lines[: lines.index("")])
-    assert facts["sessions"] == "1, with 2 calls whose tools were decided on, in 2 prompts"
+    assert facts["sessions"] == "1, with 2 calls with a decision on tools, in 2 prompts"
     assert facts["tools"] == "7 offered: 1 called, 6 never"
     assert facts["calls"].startswith("2, 2 of them of tools that were sent short: 2 at once, 0 after")
     head, *rows = lines[lines.index("") + 1 :]
-    assert head.split()[:6] == ["tool", "form", "whole", "sent", "calls", "faults"]
+    assert head.split()[:6] == ["tool", "form", "full", "sent", "calls", "faults"]
     called = next(row.split() for row in rows if row.startswith("issue_1"))
-    assert (called[1], called[4:8]) == ("slim", ["2", "0", "0", "0"])
+    assert (called[1], called[4:8]) == ("shortened", ["2", "0", "0", "0"])
     assert int(called[2]) > int(called[3])
 
 

@@ -133,9 +133,9 @@ def test_a_page_that_went_is_told_with_the_numbers_that_decided():
     for row in found.rows:
         assert row.worth == pytest.approx(row.saving - row.chance * row.fault)
     text = explain_words.as_text(found)
-    assert f"repack by policy: {repacked.reason}; {len(gone)} pages went, {repacked.saved:,} tokens less" in text
+    assert f"repack by policy: {repacked.reason}; {len(gone)} pages removed, {repacked.saved:,} tokens less" in text
     worth = sum(row.worth for row in gone)
-    assert f"{len(gone)} ({sum(row.page.tokens for row in gone):,} tokens) went now, worth {worth:,.0f}, cache" in text
+    assert f"expected gain {worth:,.0f}*, cost now " in text
 
 
 def test_pages_that_had_gone_say_when_and_are_not_weighed():
@@ -362,7 +362,7 @@ def test_under_keep_all_nothing_was_planned():
     assert (found.arm, found.weighing.policy, found.weighing.chosen_by) == ("keep_all", "keep_all", "the session's arm")
     assert found.weighing.unplanned == "keep_all changes nothing"
     assert verdicts(found) == ["stayed: not planned"]
-    assert "not then: keep_all changes nothing" in explain_words.as_text(found)
+    assert "not at this call: keep_all changes nothing" in explain_words.as_text(found)
     assert "arm keep_all" in explain_words.as_text(found)
 
 
@@ -506,11 +506,13 @@ def test_what_was_decided_of_tools_is_told_with_the_call():
     assert (found.tools.tools.whole, found.tools.tools.slim, found.tool) == (1, 6, "page_in")
     lines = plainly(found)
     assert f"tools decided at call 0:1: {event.reason}" in lines
-    counts = f"6 slim ({found.tools.sent.slim:,} tokens instead of {found.tools.offered.slim:,})"
-    assert any(line.startswith("tools 1 whole (") and counts in line for line in lines)
-    assert any(line.endswith("price 0.0; page_in was added to them") for line in lines)
+    counts = f"6 shortened ({found.tools.sent.slim:,} tokens instead of {found.tools.offered.slim:,})"
+    assert any(line.startswith("tools 1 full (") and counts in line for line in lines)
+    assert any(line.endswith("cost 0*; page_in was added to them") for line in lines)
     each = lines[-7:]
-    assert [line.split()[:2] for line in each] == [[one.name, one.form] for one in found.tools.each]
+    assert [line.split()[:2] for line in each] == [
+        [one.name, {"whole": "full", "slim": "shortened"}[one.form]] for one in found.tools.each
+    ]
     assert each[1].endswith(found.tools.each[1].reason)
     assert "tools not so in this call: it went out with all of its tools whole" in plainly(told(store, 3))
     plain = json.loads(json.dumps(explain_words.as_json(found)))
@@ -555,7 +557,7 @@ def test_where_nothing_was_decided_of_tools_that_is_said():
     play(store, [LoggedCall(body(*START, tool_choice="none"))])
     found = told(store, 1)
     assert found.tools is None
-    assert "tools nothing was decided of them by then" in plainly(found)
+    assert "tools no decision on them by then" in plainly(found)
 
 
 @examples(10)

@@ -268,7 +268,7 @@ def test_calls_without_the_tools_that_were_decided_on_are_left_out():
     play(store, [Turn(), Turn(tools=[]), Turn()])
     found = told(store)
     assert (len(found.calls), found.undecided) == (2, 1)
-    assert "Left out: 1 answered calls for whose tools no decision held" in schema_words.as_text(found)
+    assert "Left out: 1 answered call without a decision on tools, by then" in schema_words.as_text(found)
 
 
 def test_calls_before_a_decision_are_left_out():
@@ -378,7 +378,7 @@ def test_sessions_add_up_and_those_without_a_decision_are_counted_apart():
     assert found.offered == sum(one.offered for one in apart)
     one = found.tools["issue_1"]
     assert (one.sessions, one.called_in, one.calls) == (2, 1, 1)
-    assert "Left out: 1 sessions without a decision on tools." in schema_words.as_text(found)
+    assert "Left out: 1 session without a decision on tools." in schema_words.as_text(found)
     conserved(found)
 
 
@@ -479,18 +479,18 @@ def test_the_account_is_told_in_words_with_a_line_for_each_tool():
     play(store, [*turns, Turn(headers={"x-pager-bypass": "1"})])
     event, tools = decided(store)
     text = schema_words.as_text(told(store))
-    assert "sessions  1, with 3 calls whose tools were decided on, in 4 prompts" in text
+    assert "sessions  1, with 3 calls with a decision on tools, in 4 prompts" in text
     assert "tools     7 offered: 2 called, 5 never" in text
     saved = 3 * (event.whole - event.sent)
     assert f"{event.whole:,} in a prompt became " in text
     assert f"% less, {saved:,} in all" in text
-    assert "in full   1 of these prompts had all tools whole" in text
-    assert "2, 2 of them of tools that were sent short: 1 at once, 1 after the model had seen the whole tool, 0" in text
+    assert "in full   1 of these prompts had all tools in full" in text
+    assert "2, 2 of them of tools that were sent short: 1 at once, 1 after the model had seen the full tool, 0" in text
     assert "0 schemas asked for, 1 calls caught that did not fit" in text
     (line,) = [line for line in text.splitlines() if line.startswith("issue_2 ")]
     short = tools.shortened["issue_2"]
     sent = round((3 * short.tokens + short.whole_tokens) / 4)
-    assert line.split()[:9] == ["issue_2", "slim,", "whole", str(short.whole_tokens), str(sent), "1", "0", "1", "0"]
+    assert line.split()[:9] == ["issue_2", "shortened,", "full", str(short.whole_tokens), str(sent), "1", "0", "1", "0"]
 
 
 def test_tools_that_are_called_come_first_then_the_largest():

@@ -9,13 +9,13 @@
   const AGAIN = 30_000; // milliseconds after which that is worked out again for a session that goes on
   const HEADS = [
     ["session"],
-    ["harness"],
+    ["agent"],
     ["model"],
     ["calls", true],
     ["began"],
     ["last seen"],
-    ["client tokens", true],
-    ["upstream", true],
+    ["tokens before", true],
+    ["after", true],
     ["change", true],
     ["cost", true],
     ["saved", true],
@@ -45,7 +45,7 @@
     if (!known) return ["…", line.calls > LONGEST ? "not worked out for so long a session: its own page tells" : "being worked out"];
     const sum = known.dollars_saved ?? known.saved;
     const text = known.dollars_saved === null ? `${ctxpager.compact(sum)} units` : ctxpager.dollars(sum);
-    return [text, `net, against ${ctxpager.compact(known.cost_before)} units if nothing were done`, sum < 0 ? "db-bad" : "db-good"];
+    return [text, `net, against ${ctxpager.compact(known.cost_before)} units without ctxpager`, sum < 0 ? "db-bad" : "db-good"];
   }
 
   class List {
@@ -72,7 +72,7 @@
       const table = make(
         "table",
         {},
-        make("caption", { class: "cx-hidden" }, "Sessions, the one last heard of first"),
+        make("caption", { class: "cx-hidden" }, "Sessions, most recent first"),
         make("thead", {}, make("tr", {}, ...heads)),
         this.body,
       );
@@ -123,8 +123,8 @@
       this.tiles.replaceChildren(
         tile("Sessions", ctxpager.number(sessions)),
         tile("Calls", ctxpager.number(calls)),
-        tile("Tokens by clients", ctxpager.compact(client)),
-        tile("Tokens upstream", ctxpager.compact(upstream), `${ctxpager.signed(upstream - client, client)} with all requests`),
+        tile("Tokens before", ctxpager.compact(client)),
+        tile("Tokens after", ctxpager.compact(upstream), `${ctxpager.signed(upstream - client, client)} with all requests`),
         tile("Cost", ctxpager.dollars(dollars), unpriced ? `without ${ctxpager.number(unpriced)} of unknown price` : ""),
       );
     }

@@ -74,7 +74,7 @@
     state() {
       if (!this.told.story) return "Reading what the prompts are made of: parts, pages and savings follow in a moment.";
       const left = (this.told.outline?.calls.length ?? 0) - this.told.story.calls.length;
-      return left > 0 ? `${left} calls are told in outline: what they are made of is being read.` : "";
+      return left > 0 ? `${left} calls are shown in outline: their parts are being read.` : "";
     }
 
     facts(story) {
@@ -83,7 +83,7 @@
       const models = [...new Set(calls.map((call) => call.model))].filter(Boolean).join(", ");
       const facts = [
         ["key", story.key],
-        ["harness", story.harness],
+        ["agent", story.harness],
         ["model", models],
         ["policy", story.policy],
         ["latest call", latest ? ctxpager.moment(latest.at) : ""],

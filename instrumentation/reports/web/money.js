@@ -112,9 +112,9 @@
       const saved = before[at] - cost[at];
       const rows = [
         ["cost so far", ctxpager.price(cost[at], unit)],
-        ["if nothing were done", ctxpager.price(before[at], unit)],
+        ["without ctxpager", ctxpager.price(before[at], unit)],
         [
-          saved < 0 ? "dearer by" : "saved",
+          saved < 0 ? "costs more by" : "saved",
           `${ctxpager.price(Math.abs(saved), unit)} (${ctxpager.share(Math.abs(saved), before[at])})`,
         ],
         ["this call", ctxpager.price(unit === "dollars" ? call.dollars : call.cost, unit)],
@@ -171,14 +171,14 @@
         );
       this.legend.replaceChildren(
         key("cost", "with paging"),
-        key("before", "if nothing were done"),
+        key("before", "without ctxpager"),
         key("saved", "saved"),
-        key("dearer", "dearer"),
+        key("dearer", "costs more"),
         key("repack", "repack"),
         key("fault", "page-in"),
       );
       this.plot.describe(
-        `${ctxpager.number(sums.cost)} units against ${ctxpager.number(sums.costBefore)} if nothing were done; ${sums.repacks} repacks, ${sums.pagesIn} page-ins.`,
+        `${ctxpager.number(sums.cost)} units against ${ctxpager.number(sums.costBefore)} without ctxpager; ${sums.repacks} repacks, ${sums.pagesIn} page-ins.`,
       );
       this.table.update();
       this.draw();
@@ -192,7 +192,7 @@
 
     rows() {
       const { calls, money } = this.view.data;
-      const heads = ["call", "cost so far", "if nothing were done", "saved", "what happened"];
+      const heads = ["call", "cost so far", "without ctxpager", "saved", "what happened"];
       const cells = (at) => {
         const [cost, before] = money.units;
         return [

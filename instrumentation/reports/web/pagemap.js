@@ -56,7 +56,7 @@
         make(
           "p",
           { class: "cx-note" },
-          "Arrow keys move, Home and End go to the first and the last call, Page Up and Page Down ten pages; + and − zoom, 0 shows all, Enter tells of the page.",
+          "Arrow keys move, Home and End go to the first and the last call, Page Up and Page Down ten pages; + and − zoom, 0 shows all, Enter opens the page.",
         ),
         this.detail,
         this.table.element,
@@ -121,7 +121,7 @@
       );
       this.scroller.setAttribute(
         "aria-label",
-        `Page map of ${this.rowCount} pages over ${this.columns} calls. Arrow keys move, Enter tells of the page.`,
+        `Page map of ${this.rowCount} pages over ${this.columns} calls. Arrow keys move, Enter opens the page.`,
       );
       this.table.update();
       this.draw();

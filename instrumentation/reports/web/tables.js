@@ -180,13 +180,13 @@
       ),
       tile(
         "client",
-        "Tokens by the client",
+        "Tokens before",
         ctxpager.number(sums.clientTokens),
-        sums.fresh ? `each sent ${(sums.clientTokens / sums.fresh).toFixed(1)} times` : "all prompts together",
+        sums.fresh ? `a token was sent ${(sums.clientTokens / sums.fresh).toFixed(1)} times on average` : "all prompts together",
       ),
       tile(
         "sent",
-        "Tokens upstream",
+        "Tokens after",
         ctxpager.number(sums.sentTokens),
         `${ctxpager.signed(sums.sentTokens - sums.clientTokens, sums.clientTokens)}; billed ${ctxpager.number(sums.input)}${estimated}`,
       ),
@@ -200,7 +200,7 @@
         "hit_rate",
         "Cache hit rate",
         ctxpager.share(sums.cached, sums.input),
-        sums.cachedBefore ? `${ctxpager.share(sums.cachedBefore, sums.clientTokens)} if nothing were done` : "",
+        sums.cachedBefore ? `${ctxpager.share(sums.cachedBefore, sums.clientTokens)} without ctxpager` : "",
       ),
       tile("pages_in", "Page-ins", ctxpager.number(sums.pagesIn), `and ${many(sums.schemasIn, "schema")}${wrong}`),
       tile("repacks", "Repacks", ctxpager.number(sums.repacks), `${many(sums.moved, "page")} evicted`),
@@ -224,7 +224,7 @@
     const sum = (side) => causes.reduce((tokens, part) => tokens + sums[side][part.name], 0);
     return simple(
       "Waste by cause",
-      ["cause", "client sent", "share", "avoided", "remaining", "share"],
+      ["cause", "before", "share", "removed", "after", "share"],
       [
         ...causes.map((part) => row(labelled(part), sums.client[part.name], sums.sent[part.name])),
         row(make("b", {}, "all waste"), sum("client"), sum("sent")),
@@ -242,13 +242,13 @@
       ctxpager.share(units, sums.cost),
     ];
     return simple(
-      "Self-inflicted",
-      ["self-inflicted", "tokens", "units", "of the cost"],
+      "Cost of paging",
+      ["cost of paging", "tokens", "token-equivalents", "of the cost"],
       [
-        row("stubs and the added tool", sums.sent.stubs, own.stubs),
-        row("page-ins: requests made again", own.page_in_tokens, own.page_ins),
+        row("stubs and page_in", sums.sent.stubs, own.stubs),
+        row("fetches: requests made again", own.page_in_tokens, own.page_ins),
         row("corrected calls: requests made again", own.correction_tokens, own.corrections),
-        row("repacks: prefix read again", sums.rewritten, own.rewritten),
+        row("cache rewrites", sums.rewritten, own.rewritten),
       ],
     );
   }
@@ -257,16 +257,16 @@
     const since = data.calls[0]?.at ?? 0;
     const unit = data.inDollars ? "dollars" : "units";
     const heads = [
+      "",
       "call",
-      "branch.call",
-      "after",
+      "time",
       "model",
-      "client",
-      "upstream",
+      "before",
+      "after",
       "cached",
       "output",
-      `cost (${data.inDollars ? "$" : "units"})`,
-      "if nothing",
+      `cost (${data.inDollars ? "$" : "token-equivalents"})`,
+      "without ctxpager",
       "page-ins",
       "repack",
       "tools called",

@@ -6,17 +6,17 @@
   // In the order in which they are stacked: what a prompt needs at the bottom, what need not have been sent on top.
   const PARTS = [
     { name: "system", label: "system prompt" },
-    { name: "schemas", label: "tools in use" },
+    { name: "schemas", label: "tools that are called" },
     { name: "user", label: "user" },
     { name: "assistant", label: "assistant" },
     { name: "results", label: "results in use" },
     { name: "other", label: "other" },
-    { name: "stubs", label: "stubs and page-ins" },
-    { name: "resent", label: "system prompt again", waste: true },
-    { name: "unused_schemas", label: "tools never called", waste: true },
+    { name: "stubs", label: "put in by paging" },
+    { name: "resent", label: "system prompt (resent every call)", waste: true },
+    { name: "unused_schemas", label: "tools that are never called", waste: true },
     { name: "stale", label: "stale results", waste: true },
-    { name: "superseded", label: "superseded results", waste: true },
-    { name: "duplicates", label: "duplicates", waste: true },
+    { name: "superseded", label: "outdated file versions", waste: true },
+    { name: "duplicates", label: "duplicate results", waste: true },
   ];
 
   // A state's place in this list is its number in the cells. Where one pixel stands for many cells, the last one wins.
@@ -201,7 +201,7 @@
   }
 
   const price = (value, unit) => (unit === "dollars" ? dollars(value) : number(value));
-  const named = (call) => `${call.branch}.${call.call}${call.attempt > 1 ? ` (attempt ${call.attempt})` : ""}`;
+  const named = (call) => `${call.branch}:${call.call}${call.attempt > 1 ? `#${call.attempt}` : ""}`;
 
   // Round values for an axis that reaches from nothing to the greatest.
   function ticks(greatest, wanted) {
