@@ -1,1 +1,1 @@
-"""A proxy that treats a model's context window as a cache over a durable session log."""
+"""A proxy that takes old tool results out of prompts when that saves money, and gives them back when the model asks."""

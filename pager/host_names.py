@@ -1,4 +1,4 @@
-"""Tells by which name a request came here, and whether only this machine answers to it.
+"""Host names: the name that a request is addressed to, and whether it is this machine's own.
 
 A page of a stranger's can make its own name point to this machine and then speaks to us as if we were its server (DNS
 rebinding). The name it was opened by stays in the Host header; an address, or a name that no stranger can own, is safe.

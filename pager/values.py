@@ -1,4 +1,4 @@
-"""The values that travel between the dialects and the rest: no wire format reaches past this page.
+"""The values between the dialects and everything else: no wire format reaches past this module.
 
 A request is kept as the client's own bytes plus the spans in them. Messages are known by the SHA-256 of their raw bytes
 (``digest``) and compared across calls by the SHA-256 of a normalised form (``norm``), because clients re-serialise,

@@ -1,4 +1,4 @@
-"""Measures what every policy saves, beside what could be saved by those who know the future.
+"""Measures what every policy saves, beside what could be saved by knowing the future.
 
 ``python -m benchmarks.policies`` plays sets of recorded sessions, the folders below ``traces`` in ``--recordings`` or
 CTXPAGER_RECORDINGS, or, where there are none, sessions of its own making. ``docs/benchmarks.md`` says what is measured.

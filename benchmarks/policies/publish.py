@@ -1,4 +1,4 @@
-"""Tells what was played of policies: as tables, as pictures, and in the files that quote them."""
+"""Publishes the figures of policies: as tables, as pictures, and in the files that quote them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tells from a prompt alone whether its answer needs a page that is out.
+"""Whether an answer needs an evicted page, found from its prompt alone.
 
 The model of this benchmark is far too small to ask for a page by itself. So that evicting what is needed later still
 costs what it costs, its server asks in its place, exactly where the script says that an older result is quoted.

@@ -1,4 +1,4 @@
-"""What the requests of a session tell of its tool schemas: how many tokens they take, and whether they stay."""
+"""The tool schemas in the requests of a session: their tokens, and whether they stay the same."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

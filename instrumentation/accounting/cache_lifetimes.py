@@ -1,4 +1,4 @@
-"""How long a recorded session's cache has lived, as the provider's counts show where nobody says it.
+"""How long a recorded session's cache lived, inferred from the provider's counts where nothing states it.
 
 A prompt that was read from the cache after a pause was kept for that long. At Anthropic that is five minutes or an
 hour, so that whatever outlives the first lives for the second.

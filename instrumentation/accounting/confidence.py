@@ -1,4 +1,4 @@
-"""How sure one can be of the ratio of two groups' costs per call, where sessions were given to the groups by chance.
+"""The confidence interval of the ratio of two groups' costs per call, with sessions assigned at random.
 
 A session is one draw: its calls share a task, a model and a prompt, so they are not independent of each other. The
 cost per call of a group is the sum of its sessions' costs over the sum of their calls, and two groups are compared by

@@ -1,4 +1,4 @@
-"""How large an item of a prompt is for its model: its bytes, but for those that a provider does not count as text.
+"""The size of an item of a prompt for its model: its bytes, except those that no provider counts as text.
 
 A picture is charged by its width and height, whatever its bytes; the signatures of thinking, encrypted content and the
 base64 of documents and sounds are no text that a model reads. So these bytes are left out, and a picture weighs as much

@@ -1,4 +1,4 @@
-"""Says of each page of a prompt what state it was in at a call, and why it stayed or went."""
+"""The state of each page of a prompt at a call, and why it stayed or was removed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is told of a session, as plain values: the contract between those who read sessions and those who show them.
+"""A session as plain values: the contract between the code that reads sessions and the code that shows them.
 
 Tokens are of prompts. Every token of a prompt is of exactly one part, so that parts add up to wholes; those of parts in
 ``WASTE`` need not have been sent. No text of a prompt is in here, but for a page's ``about`` and ``content``; they

@@ -1,4 +1,4 @@
-"""Tells people what was learned: a few lines and small tables for each client program."""
+"""What was learned, for people: a few lines and small tables for each client program."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median

@@ -1,4 +1,4 @@
-"""Works out what the log's sessions teach of tools and their pages, and of how long branches last.
+"""Learns from the log's sessions: which tools and pages are needed, and how long branches last.
 
 Every session is folded to its page tables as they stood in the end. A page that outlived its grace was asked for again,
 quoted again, or neither; beside that stands how likely a page of its size and age is needed at all, so that the sums of

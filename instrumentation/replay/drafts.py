@@ -1,4 +1,4 @@
-"""Makes steps of what a log tells: prompts, each with its answer, in lines that fork where a prompt was cut.
+"""Builds the steps of a recording from a log: prompts with their answers, in lines that fork where a prompt was cut.
 
 A log tells what was said, but not what else was sent: the system prompt and mostly the tools are missing. Their size is
 told from the tokens that the provider counted for the first call of a line, and the tools are those that were called.

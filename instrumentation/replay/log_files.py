@@ -1,4 +1,4 @@
-"""Finds logs below paths, tells the format of each by its content, and reads the sessions in them one by one."""
+"""Finds logs below paths, detects the format of each by its content, and reads their sessions one by one."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

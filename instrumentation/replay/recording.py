@@ -1,4 +1,4 @@
-"""A session that can be played again: its calls, each with what is new in it and what its answer said."""
+"""A session that can be played again: its calls, each with its new messages and its answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

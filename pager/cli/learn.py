@@ -1,4 +1,4 @@
-"""``ctxpager learn``: works out what the log's sessions teach."""
+"""``ctxpager learn``: learns from the log's sessions."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, each with one meaning everywhere, and what they stand for.
+"""Options that several commands share, each with the same meaning everywhere.
 
 What is imported inside functions takes a while to import, and not every command needs it.
 """

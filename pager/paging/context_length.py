@@ -1,4 +1,4 @@
-"""Recognises an upstream error that says the prompt does not fit the model's window.
+"""Recognises the provider's error for a prompt that does not fit the model's window.
 
 There is no common form: some providers have a code for it, most have a sentence, with or without numbers. Only what an
 error says of itself is looked at, never parts of the request that it repeats. Wording is compared without regard to

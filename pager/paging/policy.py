@@ -1,4 +1,4 @@
-"""What a policy sees and says.
+"""The interface of policies: what a policy sees, and the decision that it returns.
 
 A policy proposes what to evict; the planner prices it and enforces the rules. It sees numbers, never content, has no
 clock and no unseeded randomness, so that the same log gives the same decisions. A policy is one file in ``policies``

@@ -1,4 +1,4 @@
-"""What sessions of the past teach those of today: which tools' pages are needed again, and how long sessions last.
+"""What past sessions teach: which tools' pages are needed again, and how long sessions last.
 
 All of it is a few numbers that anybody can check: for each tool how often its pages were needed again, beside how often
 pages of their sizes and ages usually are; and how many sessions of a harness lasted how long. What is shipped was

@@ -1,4 +1,4 @@
-"""Settles for a call in which forms its tools are sent: as decided before, or anew where the client's tools are new.
+"""The forms in which a call's tools are sent: as decided before, or decided now where the client's tools are new.
 
 Nothing is decided twice: what was decided in a session for a list of tools holds for it in all branches. A branch whose
 tools went out whole so far is changed only where that is free, because the cache is cold, or pays from the beginning.

@@ -1,4 +1,4 @@
-"""Tells which earlier results, and arguments, of tool calls are dead because of a later call.
+"""Finds earlier results and arguments of tool calls that a later call has made obsolete.
 
 A result is dead when the same call has been made again, when the same part of the same file has been read again, or
 when the file has been written since. The arguments of a write are dead when the whole file has been written again: an

@@ -1,4 +1,4 @@
-"""Makes the short text that stands in a prompt for an evicted page.
+"""Stubs: the short texts that replace evicted pages in a prompt.
 
 A stub is frozen: the same page, limit and way to count give the same text, on every call and in every process, as one
 that changes would cost more than it saves. It is the model's only sign of the page, so it tells what the page was, how

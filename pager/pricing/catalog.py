@@ -1,4 +1,4 @@
-"""The catalogue of models: all that is known of each, in one entry.
+"""The catalogue of models: all facts about each, in one entry.
 
 An entry comes from three places: rules by name and provider, the generated table (``data/models.json``, made by
 ``scripts/make_models.py``), and single models; rules and single models are kept by hand, with source and date, in

@@ -1,4 +1,4 @@
-"""Providers' caches of prompt prefixes, and what a branch's own calls have shown of them.
+"""Providers' caches of prompt prefixes, and what a branch's own calls have shown about them.
 
 The catalogue of models has what is documented; ``docs/models.md`` says in words what ``Evidence`` believes. Nothing
 here reads a clock: times come with the calls, so that the same log gives the same beliefs.

@@ -1,4 +1,4 @@
-"""What is in force of the catalogue of models: under a user's own figures, and under ``--prices``.
+"""The models and prices in force: the catalogue, under a user's own figures and under ``--prices``.
 
 The planner needs ratios to the price of one uncached input token; ``Prices`` holds them.
 """

@@ -1,4 +1,4 @@
-"""How many tokens of the provider's one of our own is, in one branch.
+"""The ratio of the provider's tokens to our own count, in one branch.
 
 Pages and prompts are counted by their bytes, ``BYTES_A_TOKEN`` to a token: near enough to choose by, and the same in
 every process. What a policy is shown is in the provider's tokens, so that a limit of 60,000 means what the provider

@@ -1,4 +1,4 @@
-"""One attempt at a call: the bytes that came back, what the model said in them, and what failed."""
+"""One attempt at a call: the bytes that came back, the answer in them, and what failed."""
 
 import logging
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Appends to the log, and drains.
+"""Appends records to the log, and waits for those under way.
 
 What can't be written is kept and written later if nothing builds on it; else the session is dropped from memory, so
 that its next call builds on what the log has. Errors are raised to whoever awaits the write.

@@ -1,4 +1,4 @@
-"""Looks at the first events of a streamed answer for an error that another request can mend.
+"""Looks for an error in the first events of a streamed answer, while another request can still be sent.
 
 Some providers accept a request, begin the stream and only then say that the prompt was too long, or that they are
 overloaded. Nothing has been shown by then, so a shorter prompt can still be sent, or a hidden leg once more, if that

@@ -1,4 +1,4 @@
-"""Tells whose call it is: the tenant, and the session key that the client itself names.
+"""Whose call it is: the tenant, and the session key that the client itself names.
 
 Clients name their sessions in headers or in the body, or not at all; then the lineage tells
 (``pager.sessions.lineage``). A sub-agent's calls belong to its parent's session but to a line of history of their own,

@@ -1,4 +1,4 @@
-"""Tells which session and branch a call belongs to, by what it repeats of earlier calls.
+"""Finds the session and branch of a call by what it repeats of earlier calls.
 
 A request carries its whole history, so a call continues the branch whose latest request it begins with. What is
 compared is the normalised hash of each message, never its bytes: clients re-serialise and decorate what they resend.

@@ -1,4 +1,4 @@
-"""Says in one line what a text holds: the names that code defines, the keys of JSON, the errors of a log.
+"""Outlines a text in one line: the names that code defines, the keys of JSON, the errors of a log.
 
 The kind is found from the text itself, as a tool's name tells little. Only the edges of a long text are looked at, and
 of them so many lines, each cut to a width: the work is bounded, and so is what any pattern here can cost. Kinds are

@@ -1,4 +1,4 @@
-"""Decides in which form each tool of a request is sent: whole, slim, or deferred; once, and then it stays so.
+"""Decides, once for a list of tools, in which form each is sent: whole, slim or deferred.
 
 Most offered tools are never called, and yet stand in every prompt. A short form is sent in the place of a tool that is
 hardly ever used; it keeps a handle to the whole, and calls of it are checked against the whole schema. What each form

@@ -1,4 +1,4 @@
-"""The tools of a request, as the client offers them, and where in it they stand.
+"""The tools of a request, as the client offers them, and their places in it.
 
 A tool is shortened in place: its description and its parameters become other values, and all other bytes of its entry
 stay. Where a list of tools was seen before, nothing of it is read again.

@@ -1,4 +1,4 @@
-"""The tools that known agents bring themselves: an agent is recognised by them, and they are told from added ones.
+"""The tools that known agents bring themselves: they identify the agent, and differ from added ones.
 
 What an agent's own tools say is how it works: how it edits, plans, waits and ends. So they are sent whole until an
 agent's sessions show that they are not called. Tools of MCP servers have names of another form (``mcp__server__tool``,

@@ -1,4 +1,4 @@
-"""Makes the short forms of a tool: slim, with its parameters but without their prose, and deferred, without both.
+"""The short forms of a tool: slim, with parameters but without their descriptions, and deferred, without both.
 
 A schema has two kinds of keywords: those that say which arguments are allowed, and those that explain them. Only the
 latter are dropped, and only where they are keywords: a parameter may well be called "description". So a slim schema

@@ -1,4 +1,4 @@
-"""Says once what a user could set better, where the requests of a client show it."""
+"""Logs, once each, what a user could set better, where a client's requests show it."""
 
 import logging
 import re

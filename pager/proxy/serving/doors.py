@@ -1,4 +1,4 @@
-"""Decides who may come in: which addresses the proxy may listen on, and which requests are not let through.
+"""Access: the addresses that the proxy may listen on, and the requests that it refuses.
 
 A browser lends its user's place in the network to every page it shows. So a request that a page of somebody else's made
 is refused on every route, however it was led here: by a name that is not ours (Host), or across sites (Origin).

@@ -1,4 +1,4 @@
-"""Tells proxies that share a data folder of each other, by a locked file in it that the kernel releases by itself."""
+"""Detects other proxies on the same data folder, by a locked file that the kernel releases by itself."""
 
 import fcntl
 import os

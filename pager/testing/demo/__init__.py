@@ -1,4 +1,4 @@
-"""Plays a session of an agent through the proxy against the built-in model, says what it saved, and shows it."""
+"""The demo: plays an agent's session through the proxy against the built-in model, and shows what it saved."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Tells in words what the log says is happening in a session, while it happens."""
+"""Describes a session in words, from its log, while it runs."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""The built-in scripted model: a server that speaks the providers' wire formats and says what a script tells it to."""
+"""The built-in scripted model: a server that speaks the providers' wire formats and answers by a script."""
 
 from pager.testing.scripted.received import Received
 from pager.testing.scripted.script import (

@@ -1,4 +1,4 @@
-"""Why a real provider would refuse a prompt, in the words that it has for it.
+"""The rules by which real providers refuse a prompt, with their error messages.
 
 Only what providers are known to refuse counts: calls and results that are not paired as each format wants it, what a
 role can't say, thinking that was changed, too many cache marks. What is merely unusual passes, as do types of blocks
