@@ -8,9 +8,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from pager.values import Usage
 
@@ -128,7 +130,7 @@ class Turn:
         """The prompt's tokens with those of the answer."""
         said = tokens(self.say.text) + sum(tokens(call.name) + tokens(call.text) for call in self.say.calls)
         thought = tokens(self.say.reasoning)
-        return replace(self.prompt, output=said + thought, reasoning=thought)
+        return msgspec.structs.replace(self.prompt, output=said + thought, reasoning=thought)
 
 
 class Scripted(Protocol):
