@@ -28,7 +28,7 @@ from instrumentation.accounting.billing import (
 )
 from instrumentation.accounting.item_sizes import item_tokens
 from instrumentation.replay.knowing import content_of
-from instrumentation.replay.needs import Need as Seen
+from instrumentation.replay.page_needs import Need as Seen
 from instrumentation.replay.paged_prompts import head_as_sent
 from instrumentation.replay.player import PlayedCall, Player
 from instrumentation.replay.prepared import Prepared

@@ -12,9 +12,9 @@ import msgspec
 
 from instrumentation.accounting.billing import Charged
 from instrumentation.accounting.usage_cost import priced_as, units
-from instrumentation.replay.drafts import LONGEST_TOKEN, size_of
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import RecordedCall
+from instrumentation.replay.recording_draft import LONGEST_TOKEN, size_of
 from pager.pricing.rates import Models
 from pager.values import Usage
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from instrumentation.accounting.addresses import Where, find_call, meant
-from instrumentation.accounting.client_prompts import sent
+from instrumentation.accounting.logged_prompts import sent
 from instrumentation.accounting.page_verdicts import PageVerdict, rows
 from instrumentation.accounting.tool_log import LogContents
 from instrumentation.accounting.tool_use import Tooling, tooling

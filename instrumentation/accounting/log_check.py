@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from instrumentation.accounting.client_prompts import sent
+from instrumentation.accounting.logged_prompts import sent
 from pager.errors import StoreCorrupt
 from pager.log.store import Check, Store
 

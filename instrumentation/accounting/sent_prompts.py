@@ -8,7 +8,7 @@ sent.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from instrumentation.accounting.client_prompts import sent
+from instrumentation.accounting.logged_prompts import sent
 from pager.errors import StoreCorrupt
 from pager.log.events import AnswerFinished, CallReceived
 from pager.log.store import Stored

@@ -12,7 +12,7 @@ from math import fsum
 from pathlib import Path
 from typing import NamedTuple
 
-from instrumentation.accounting.story import WASTE
+from instrumentation.accounting.call_story import WASTE
 from instrumentation.accounting.waste.session_waste import Totals
 from instrumentation.analyze.cache import ResultCache
 from instrumentation.analyze.file_summaries import (

@@ -12,8 +12,8 @@ import msgspec
 
 from instrumentation.accounting import client_cost
 from instrumentation.accounting.billing import Charged
+from instrumentation.accounting.call_story import WASTE, StoryParts
 from instrumentation.accounting.client_cost import Counted
-from instrumentation.accounting.story import WASTE, StoryParts
 from instrumentation.accounting.usage_cost import MILLION, priced_as
 from instrumentation.accounting.waste.branch import WasteBranch
 from instrumentation.accounting.waste.items import shared
@@ -25,10 +25,10 @@ from instrumentation.accounting.waste.session_waste import (
     head_of,
 )
 from instrumentation.replay.compare import Contender, outcomes_of
-from instrumentation.replay.drafts import BEGINNING
 from instrumentation.replay.player import PolicyOutcome
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import RecordedCall
+from instrumentation.replay.recording_draft import BEGINNING
 from pager.pricing.rates import Models
 
 FUTURE = 32_503_680_000.0

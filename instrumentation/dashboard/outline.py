@@ -6,9 +6,9 @@ call costs as much before as after.
 
 from collections.abc import Iterable, Sequence
 
+from instrumentation.accounting.call_story import CallStory, Story, StoryParts
 from instrumentation.accounting.ledger.call_facts import AttemptFacts, facts, together
 from instrumentation.accounting.sent_prompts import Where
-from instrumentation.accounting.story import CallStory, Story, StoryParts
 from instrumentation.accounting.usage_cost import UsageCost, cost
 from instrumentation.dashboard.index import client_tokens
 from pager.log.store import Stored

@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from instrumentation.accounting.billing import Bill, Charged, Marks, Prompt
-from instrumentation.replay.needs import Need
+from instrumentation.replay.page_needs import Need
 from instrumentation.replay.page_requests import ask
 from instrumentation.replay.paged_prompts import PagedPrompts, added_tool, followed_by, short_tools
 from instrumentation.replay.prepared import Prepared, PreparedCall

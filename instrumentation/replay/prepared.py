@@ -14,7 +14,7 @@ from instrumentation.accounting.billing import (
     tokens_in,
 )
 from instrumentation.accounting.item_sizes import item_tokens
-from instrumentation.replay.needs import Need, Needs
+from instrumentation.replay.page_needs import Need, Needs
 from instrumentation.replay.recording import Future, RecordedCall, Recording
 from pager.paging.page import GRACE, Contents, contents
 from pager.paging.page_table import Items

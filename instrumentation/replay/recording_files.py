@@ -21,15 +21,15 @@ from typing import Any
 import orjson
 
 from instrumentation.accounting.billing import tokens_in
-from instrumentation.replay.drafts import (
+from instrumentation.replay.inferred_tools import InferredTools, offers_in
+from instrumentation.replay.recording import RecordedCall, Recording
+from instrumentation.replay.recording_draft import (
     BEGINNING,
     CallLine,
     counted,
     outside,
     size_of,
 )
-from instrumentation.replay.inferred_tools import InferredTools, offers_in
-from instrumentation.replay.recording import RecordedCall, Recording
 from pager.errors import NotUnderstood
 from pager.text.references import said
 from pager.tools.definitions import Offers

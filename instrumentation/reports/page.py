@@ -10,7 +10,7 @@ from string import Template
 
 import msgspec
 
-from instrumentation.accounting.story import PageStory, Story
+from instrumentation.accounting.call_story import PageStory, Story
 
 SCRIPTS = (
     "values.js",

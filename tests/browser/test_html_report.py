@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from instrumentation.accounting.story import (
+from instrumentation.accounting.call_story import (
     WASTE,
     CallStory,
     PageStory,

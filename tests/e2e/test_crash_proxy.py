@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 from waiting import PATIENCE
 
-from instrumentation.accounting.client_prompts import sent
 from instrumentation.accounting.log_check import check
+from instrumentation.accounting.logged_prompts import sent
 from pager.log.stores import open_store
 from pager.testing.scripted import Call, Say, Script
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from laws import examples
 
 from instrumentation.accounting.billing import tokens_in
+from instrumentation.accounting.call_story import StoryParts
 from instrumentation.accounting.item_sizes import PICTURE
-from instrumentation.accounting.story import StoryParts
 from instrumentation.accounting.waste.items import shared, taken_apart
 from instrumentation.accounting.waste.session_waste import Totals, anatomy
 from instrumentation.replay.prepared import Prepared

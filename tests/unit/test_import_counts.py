@@ -2,14 +2,14 @@
 
 import pytest
 
-from instrumentation.replay.drafts import (
+from instrumentation.replay.inferred_tools import InferredTools, offers_in, written
+from instrumentation.replay.recording_draft import (
     UNRECORDED,
     CallLine,
     RecordingDraft,
     counted,
     outside,
 )
-from instrumentation.replay.inferred_tools import InferredTools, offers_in, written
 from pager.pricing.tokens import BYTES_A_TOKEN
 from pager.values import Usage
 

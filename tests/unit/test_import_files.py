@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks import importing as benchmark
 from benchmarks.shared import agent_logs
-from instrumentation.replay import from_log, log_files, log_lines, recording_files
+from instrumentation.replay import log_files, log_lines, recording_files, recording_from_log
 from instrumentation.replay.importers import detect, found
 from instrumentation.replay.log_files import Problems
 from pager.log.stores import open_store
@@ -287,7 +287,7 @@ def test_a_value_that_is_too_deep_to_be_written_again_ends_its_file(tmp_path):
 def test_our_own_log_is_read_as_those_who_play_it_read_it(log):
     (one,) = log_files.read(log, Problems())
     store = open_store(f"sqlite:{log.parent}")
-    (known,) = from_log.load(store, from_log.names(store)[0], load)
+    (known,) = recording_from_log.load(store, recording_from_log.names(store)[0], load)
     store.close()
     assert plain(one.recording) == plain(known)
     assert [step.usage.cached for step in one.recording.steps] == [50, 50]

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 import pytest
 from chat_items import result, user
 
-from instrumentation.accounting.client_prompts import sent
 from instrumentation.accounting.log_check import check
+from instrumentation.accounting.logged_prompts import sent
 from pager.errors import StoreError
 from pager.log.bypass import BypassReason
 from pager.log.events import (

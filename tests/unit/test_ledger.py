@@ -15,6 +15,14 @@ from work import steps
 
 from instrumentation.accounting.addresses import Where
 from instrumentation.accounting.billing import tokens_in
+from instrumentation.accounting.call_story import (
+    WASTE,
+    CallStory,
+    Inflicted,
+    RepackStory,
+    Story,
+    StoryParts,
+)
 from instrumentation.accounting.ledger.call_facts import facts, together
 from instrumentation.accounting.ledger.money import (
     Rates,
@@ -30,14 +38,6 @@ from instrumentation.accounting.ledger.sums import (
     peaks,
     recordings,
     story,
-)
-from instrumentation.accounting.story import (
-    WASTE,
-    CallStory,
-    Inflicted,
-    RepackStory,
-    Story,
-    StoryParts,
 )
 from instrumentation.accounting.usage_cost import units
 from pager.errors import ConfigError

@@ -8,7 +8,7 @@ from chat_items import result, user
 
 from benchmarks.optimum.oracles import ORACLES
 from instrumentation.accounting.billing import tokens_in
-from instrumentation.replay import from_log
+from instrumentation.replay import recording_from_log
 from instrumentation.replay.player import Player
 from instrumentation.replay.prepared import Prepared
 from pager.log.events import Bypassed, Repacked, ToolsDecided
@@ -95,8 +95,8 @@ class Proxy:
         return entry.session.id
 
     def read(self):
-        (name,) = from_log.names(self.store)
-        (recording,) = from_log.load(self.store, name, load)
+        (name,) = recording_from_log.names(self.store)
+        (recording,) = recording_from_log.load(self.store, name, load)
         return recording
 
 
@@ -269,8 +269,8 @@ def test_a_request_that_could_not_be_read_has_no_items(proxy):
 def test_a_session_in_two_wire_formats_is_two_recordings(proxy):
     proxy.call(user("a"))
     proxy.call(user("a"), dialect=load("messages"), max_tokens=5)
-    (name,) = from_log.names(proxy.store)
-    found = from_log.load(proxy.store, name, load)
+    (name,) = recording_from_log.names(proxy.store)
+    found = recording_from_log.load(proxy.store, name, load)
     assert [(one.dialect, one.name, len(one.steps)) for one in found] == [
         ("chat", f"{name} (chat)", 1),
         ("messages", f"{name} (messages)", 1),

@@ -7,7 +7,7 @@ from chat_items import item
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instrumentation.replay.needs import (
+from instrumentation.replay.page_needs import (
     Need,
     Needs,
     distinctive,

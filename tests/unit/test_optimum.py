@@ -41,7 +41,7 @@ from benchmarks.optimum.views import (
     problem_of,
 )
 from instrumentation.replay import recording_files
-from instrumentation.replay.needs import Need as Seen
+from instrumentation.replay.page_needs import Need as Seen
 from instrumentation.replay.player import Player
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import Future, RecordedCall, Recording

@@ -8,8 +8,7 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from instrumentation.accounting.ledger.sums import ledger
-from instrumentation.accounting.story import (
+from instrumentation.accounting.call_story import (
     CallStory,
     Inflicted,
     PageStory,
@@ -17,6 +16,7 @@ from instrumentation.accounting.story import (
     Story,
     StoryParts,
 )
+from instrumentation.accounting.ledger.sums import ledger
 from instrumentation.reports import gather as report
 from instrumentation.reports import report as report_words
 from instrumentation.reports.formats import written

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from instrumentation.accounting.call_story import RepackStory
 from instrumentation.accounting.sent_prompts import Where
-from instrumentation.accounting.story import RepackStory
 from pager.log.bypass import WENT_IN_FULL
 from pager.log.events import (
     AnswerFinished,

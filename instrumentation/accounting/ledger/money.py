@@ -21,7 +21,7 @@ from instrumentation.accounting.billing import (
     Charged,
     Prompt,
 )
-from instrumentation.accounting.story import Inflicted, RepackStory, StoryParts
+from instrumentation.accounting.call_story import Inflicted, RepackStory, StoryParts
 from instrumentation.accounting.usage_cost import cost, priced_as
 from pager.log.events import LegFinished
 from pager.paging.page_table import common_length

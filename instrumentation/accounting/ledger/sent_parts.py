@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from instrumentation.accounting.story import PageStory, StoryParts
+from instrumentation.accounting.call_story import PageStory, StoryParts
 from instrumentation.replay.paged_prompts import short_tools
 from instrumentation.replay.prepared import PreparedCall
 from pager.paging.page import Page

@@ -7,6 +7,12 @@ import msgspec
 
 from instrumentation.accounting.addresses import meant
 from instrumentation.accounting.billing import Prompt
+from instrumentation.accounting.call_story import (
+    CallStory,
+    PageStory,
+    Story,
+    StoryParts,
+)
 from instrumentation.accounting.ledger.call_facts import (
     AttemptFacts,
     SessionFacts,
@@ -25,13 +31,7 @@ from instrumentation.accounting.ledger.money import (
 from instrumentation.accounting.ledger.sent_parts import sent_parts, shortened
 from instrumentation.accounting.ledger.upstream import watch
 from instrumentation.accounting.sent_prompts import Where
-from instrumentation.accounting.story import (
-    CallStory,
-    PageStory,
-    Story,
-    StoryParts,
-)
-from instrumentation.replay import from_log
+from instrumentation.replay import recording_from_log
 from instrumentation.replay.paged_prompts import PagedPrompts, followed_by
 from instrumentation.replay.recording import RecordedCall, Recording
 from pager.log.store import Store, Stored
@@ -64,7 +64,7 @@ def recordings(store: Store, name: str, models: Models, load_dialect: LoadDialec
 
     Where all calls went out as they came, and were counted, that is what was reported.
     """
-    loaded = from_log.load(store, name, load_dialect)
+    loaded = recording_from_log.load(store, name, load_dialect)
     if all(_is_counted(step) or not step.answered for one in loaded for step in one.steps):
         return loaded
     teller, loaded = _told(store, name, models, load_dialect)
@@ -95,7 +95,7 @@ def _told(
 ) -> "tuple[_Teller, list[Recording]]":
     """Go through a session; again, where it shows only later on how long the cache lives."""
     log = list(store.events(name))
-    found, loaded = facts(log), from_log.load(store, name, load_dialect)
+    found, loaded = facts(log), recording_from_log.load(store, name, load_dialect)
 
     def told(bills: Bills) -> _Teller:
         parties = clients(log, loaded, found.answered, load_dialect, with_content=with_content)

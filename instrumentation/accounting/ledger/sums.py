@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from instrumentation.accounting.ledger.session_story import recordings, story
-from instrumentation.accounting.story import (
+from instrumentation.accounting.call_story import (
     CallStory,
     Inflicted,
     Story,
     StoryParts,
 )
+from instrumentation.accounting.ledger.session_story import recordings, story
 
 __all__ = ["KEYS", "Ledger", "LedgerRow", "LedgerSums", "grouped", "ledger", "peaks", "recordings", "story"]
 

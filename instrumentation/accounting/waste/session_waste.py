@@ -12,10 +12,10 @@ from typing import NamedTuple
 import msgspec
 
 from instrumentation.accounting.billing import tokens_in
-from instrumentation.accounting.story import WASTE, PageStory, StoryParts
+from instrumentation.accounting.call_story import WASTE, PageStory, StoryParts
 from instrumentation.accounting.waste.branch import WasteBranch, WastePage
 from instrumentation.accounting.waste.items import shared, taken_apart
-from instrumentation.replay.needs import Need
+from instrumentation.replay.page_needs import Need
 from instrumentation.replay.prepared import Prepared, PreparedCall
 from instrumentation.replay.recording import RecordedCall
 from pager.paging.stub import main_argument

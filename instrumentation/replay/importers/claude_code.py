@@ -21,12 +21,6 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from instrumentation.replay.drafts import (
-    CallLine,
-    OpenCall,
-    RecordingDraft,
-    counted,
-)
 from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import (
     BAD,
@@ -36,6 +30,12 @@ from instrumentation.replay.log_lines import (
     stamp,
 )
 from instrumentation.replay.recording import Recording
+from instrumentation.replay.recording_draft import (
+    CallLine,
+    OpenCall,
+    RecordingDraft,
+    counted,
+)
 from pager.text.references import strings
 
 SYNTHETIC = "<synthetic>"

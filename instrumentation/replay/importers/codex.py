@@ -15,7 +15,6 @@ import msgspec
 import orjson
 from msgspec import Raw
 
-from instrumentation.replay.drafts import CallLine, OpenCall, RecordingDraft
 from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import (
     BAD,
@@ -26,6 +25,7 @@ from instrumentation.replay.log_lines import (
     stamp,
 )
 from instrumentation.replay.recording import Recording
+from instrumentation.replay.recording_draft import CallLine, OpenCall, RecordingDraft
 from instrumentation.replay.recording_files import decoded
 from pager.text.references import said, strings
 from pager.values import Usage

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import orjson
 
-from instrumentation.replay.drafts import CallLine, OpenCall, RecordingDraft
 from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import Json, Problems, opened
 from instrumentation.replay.recording import Recording
+from instrumentation.replay.recording_draft import CallLine, OpenCall, RecordingDraft
 from pager.text.references import strings
 from pager.values import Usage
 

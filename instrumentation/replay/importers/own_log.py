@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from instrumentation.accounting.ledger import sums
-from instrumentation.replay import from_log
+from instrumentation.replay import recording_from_log
 from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import Problems, head
 from instrumentation.replay.recording import Recording
@@ -38,7 +38,7 @@ class Importer(LogFormat):
             problems.file(path, str(error))
             return
         try:
-            for session in from_log.names(store):
+            for session in recording_from_log.names(store):
                 yield from self._session(store, session, path, problems)
         finally:
             store.close()

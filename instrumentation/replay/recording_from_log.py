@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from instrumentation.accounting.billing import tokens_in
-from instrumentation.accounting.client_prompts import ClientCall, sent
+from instrumentation.accounting.logged_prompts import ClientCall, sent
 from instrumentation.replay.recording import RecordedCall, Recording
 from pager.errors import NotUnderstood, StoreCorrupt
 from pager.log.bypass import UNDER_ANY_POLICY
