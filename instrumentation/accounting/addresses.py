@@ -2,16 +2,24 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from instrumentation.accounting.sent_prompts import Where
 from pager.errors import ConfigError
 from pager.log.events import CallReceived, SessionOpened
 from pager.log.store import Store, Stored
 
-__all__ = ["Where", "find_call", "meant", "named"]
-
 NEWEST = 5
+"""Sessions that an error names."""
+
 _CALL = re.compile(r"(?:(\d{1,9}):)?(\d{1,9})(?:#(\d{1,9}))?")
+
+
+class CallAddress(NamedTuple):
+    """One attempt at a call of a session."""
+
+    branch: int
+    call: int
+    attempt: int = 1
 
 
 def meant(store: Store, name: str) -> str:
@@ -49,20 +57,20 @@ def _listed(opened: Iterable[Stored], ids: list[str]) -> str:
     return ", ".join(told) + (", ..." if len(ids) > NEWEST else "")
 
 
-def find_call(log: Iterable[Stored], named: str) -> Where:
+def find_call(log: Iterable[Stored], named: str) -> CallAddress:
     """The call named by ``[BRANCH:]CALL[#ATTEMPT]``, by default of branch 0 and its first attempt; or ConfigError."""
     parts = _CALL.fullmatch(named.strip())
     if parts is None:
         raise ConfigError(f"call {named}: must be a number, as in 12, 0:12 (branch 0) or 0:12#2 (its second attempt)")
-    where = Where(int(parts[1] or 0), int(parts[2]), int(parts[3] or 1))
+    where = CallAddress(int(parts[1] or 0), int(parts[2]), int(parts[3] or 1))
     calls = [row.event for row in log if isinstance(row.event, CallReceived)]
-    there = [Where(call.branch, call.call, call.attempt) for call in calls]
+    there = [CallAddress(call.branch, call.call, call.attempt) for call in calls]
     if where in there:
         return where
     raise ConfigError(f"call {named}: {_missing(where, there)}")
 
 
-def _missing(where: Where, there: list[Where]) -> str:
+def _missing(where: CallAddress, there: list[CallAddress]) -> str:
     """Why there is no such call, with those that there are."""
     attempts = sorted(one.attempt for one in there if one[:2] == where[:2])
     if attempts:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from instrumentation.accounting.billing import Charged
-from instrumentation.accounting.usage_cost import priced_as, units
+from instrumentation.accounting.billing import Charged, priced_as, units
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import RecordedCall
 from instrumentation.replay.recording_draft import LONGEST_TOKEN, size_of

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from instrumentation.accounting.billing import UsageCost, cost
 from instrumentation.accounting.confidence import (
     FEWEST,
     Ratio,
@@ -11,7 +12,6 @@ from instrumentation.accounting.confidence import (
     needed,
     ratio,
 )
-from instrumentation.accounting.usage_cost import UsageCost, cost
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,

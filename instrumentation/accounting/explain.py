@@ -8,8 +8,8 @@ Prices, windows and the policy's options are those in force now, as the log does
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from instrumentation.accounting.addresses import Where, find_call, meant
-from instrumentation.accounting.logged_prompts import sent
+from instrumentation.accounting.addresses import CallAddress, find_call, meant
+from instrumentation.accounting.logged_prompts import client_calls
 from instrumentation.accounting.page_verdicts import PageVerdict, rows
 from instrumentation.accounting.tool_log import LogContents
 from instrumentation.accounting.tool_use import Tooling, tooling
@@ -121,7 +121,7 @@ class _ExplainedCall:
     name: str
     log: Sequence[Stored]
     end: int
-    where: Where
+    where: CallAddress
     session: Session
     table: PageTable
     request: Request
@@ -201,7 +201,7 @@ def _token_price(rules: PlanningRules, model: str) -> float | None:
 def _case(store: Store, name: str, call: str, load_dialect: Callable[[str], Dialect]) -> _ExplainedCall:
     log = list(store.events(name))
     where = find_call(log, call)
-    spot = next(one for one in sent(log) if (one.call.branch, one.call.call, one.call.attempt) == where)
+    spot = next(one for one in client_calls(log) if (one.call.branch, one.call.call, one.call.attempt) == where)
     end = next(at for at, row in enumerate(log) if row.seq == spot.seq)
     dialect = load_dialect(spot.call.dialect)
     try:
@@ -215,7 +215,7 @@ def _case(store: Store, name: str, call: str, load_dialect: Callable[[str], Dial
     return _ExplainedCall(name, log, end, where, session, table, request, dialect, _logged(log, where))
 
 
-def _logged(log: Sequence[Stored], where: Where) -> Logged:
+def _logged(log: Sequence[Stored], where: CallAddress) -> Logged:
     """What was logged of one attempt; a bypass is logged with its call alone."""
     of_call = [row.event for row in log if _is_at(row, where)]
     answer = next((event for event in of_call if isinstance(event, AnswerFinished)), None)
@@ -228,7 +228,7 @@ def _logged(log: Sequence[Stored], where: Where) -> Logged:
     )
 
 
-def _is_at(row: Stored, where: Where) -> bool:
+def _is_at(row: Stored, where: CallAddress) -> bool:
     event = row.event
     if not isinstance(event, Repacked | AnswerFinished | LegFinished):
         return False
@@ -243,7 +243,7 @@ def _decide_tools(case: _ExplainedCall, source: LogContents) -> None:
             case.table.apply(event, source.decision(event).decided)
 
 
-def _is_call(row: Stored, where: Where) -> bool:
+def _is_call(row: Stored, where: CallAddress) -> bool:
     return isinstance(row.event, CallReceived) and (row.event.branch, row.event.call) == where[:2]
 
 

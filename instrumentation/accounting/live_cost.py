@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from instrumentation.accounting.usage_cost import cost
+from instrumentation.accounting.billing import cost
 from pager.errors import PagerError
 from pager.log.store import Store
 from pager.pricing.rates import Models

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from instrumentation.accounting.logged_prompts import sent
+from instrumentation.accounting.logged_prompts import client_calls
 from pager.errors import StoreCorrupt
 from pager.log.store import Check, Store
 
@@ -16,7 +16,7 @@ def check(store: Store, *, repair: bool) -> Check:
 
 def _unprovable(store: Store) -> Iterator[str]:
     seen: set[tuple[str, int, int, int]] = set()
-    for call in sent(store.events()):
+    for call in client_calls(store.events()):
         spot = (call.session, call.call.branch, call.call.call, call.call.attempt)
         if spot in seen:
             yield f"event {call.seq}: call {spot[2]}, attempt {spot[3]} of branch {spot[1]} of {spot[0]} is there twice"

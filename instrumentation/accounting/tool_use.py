@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from instrumentation.accounting.addresses import Where, meant
+from instrumentation.accounting.addresses import CallAddress, meant
 from instrumentation.accounting.tool_log import (
     NONE,
     ByForm,
@@ -172,15 +172,15 @@ class ToolUseReader:
         self._source = source
         self._dialects: dict[int, str] = {}
         self._decided: dict[int, ToolDecision] = {}
-        self._received: dict[Where, CallReceived] = {}
-        self._latest: dict[tuple[int, int], Where] = {}
-        self._held: dict[Where, ToolDecision] = {}
-        self._uncarried: set[Where] = set()
-        self._short: dict[Where, Toolset] = {}
+        self._received: dict[CallAddress, CallReceived] = {}
+        self._latest: dict[tuple[int, int], CallAddress] = {}
+        self._held: dict[CallAddress, ToolDecision] = {}
+        self._uncarried: set[CallAddress] = set()
+        self._short: dict[CallAddress, Toolset] = {}
         self._seen: set[tuple[int, str]] = set()
         self._prompts: Counter[tuple[str, bool]] = Counter()
         self._undecided = 0
-        self._calls: dict[Where, ToolsOfCall] = {}
+        self._calls: dict[CallAddress, ToolsOfCall] = {}
         self._tools: dict[str, ToolAccount] = {}
 
     def read(self, log: Iterable[Stored]) -> None:
@@ -188,16 +188,16 @@ class ToolUseReader:
         for row in log:
             self._take(row.event)
 
-    def in_force(self, where: Where) -> ToolDecision | None:
+    def in_force(self, where: CallAddress) -> ToolDecision | None:
         """The decision that held in its branch at a call; the call may have offered other tools."""
         return self._held.get(where)
 
-    def offers(self, where: Where) -> bool:
+    def offers(self, where: CallAddress) -> bool:
         """Whether a call offered the tools that were decided on."""
         decision, call = self._held.get(where), self._received.get(where)
         return decision is not None and call is not None and self._source.offered(call) == decision.decided.digest
 
-    def in_full(self, where: Where) -> bool:
+    def in_full(self, where: CallAddress) -> bool:
         """Whether a call had tools whole that were to be short."""
         return where in self._calls and self._calls[where].in_full > 0
 
@@ -223,7 +223,7 @@ class ToolUseReader:
             case ToolsDecided():
                 self._decide(event)
             case Bypassed(reason=reason, branch=branch) if reason == BypassReason.CANNOT_CARRY and branch is not None:
-                self._uncarried.add(self._latest.get((branch, event.call), Where(branch, event.call)))
+                self._uncarried.add(self._latest.get((branch, event.call), CallAddress(branch, event.call)))
             case LegFinished():
                 self._ask(event)
             case AnswerFinished():
@@ -241,7 +241,7 @@ class ToolUseReader:
             self._decided[opened.branch] = self._decided[parent]
 
     def _receive(self, call: CallReceived) -> None:
-        where = Where(call.branch, call.call, call.attempt)
+        where = CallAddress(call.branch, call.call, call.attempt)
         self._received[where] = call
         self._latest[call.branch, call.call] = where
         if call.branch in self._decided:
@@ -250,7 +250,7 @@ class ToolUseReader:
     def _decide(self, event: ToolsDecided) -> None:
         decision = self._source.decision(event)
         self.decisions.append(decision)
-        self._decided[event.branch] = self._held[Where(event.branch, event.call, event.attempt)] = decision
+        self._decided[event.branch] = self._held[CallAddress(event.branch, event.call, event.attempt)] = decision
         for one in decision.decided.sent:
             tool = self._tool(one.name)
             tool.reason, tool.sessions = one.reason, 1
@@ -262,10 +262,10 @@ class ToolUseReader:
             self._tool(name).invalid += 1
         self._seen.update((leg.branch, name) for name in (*leg.schemas, *leg.invalid))
         if not leg.mixed:  # else it is the last leg, which the answer's own event tells of
-            self._send(Where(leg.branch, leg.call, leg.attempt), short=True)
+            self._send(CallAddress(leg.branch, leg.call, leg.attempt), short=True)
 
     def _answer(self, answer: AnswerFinished) -> None:
-        where = Where(answer.branch, answer.call, answer.attempt)
+        where = CallAddress(answer.branch, answer.call, answer.attempt)
         short = bool(answer.sent) and where not in self._uncarried
         if not self._send(where, short=short):
             self._undecided += 1
@@ -275,7 +275,7 @@ class ToolUseReader:
     def _call(self, called: ToolCalled) -> None:
         tool = self._tool(called.tool)
         tool.calls += 1
-        decided = self._short.get(Where(called.branch, called.call, called.attempt))
+        decided = self._short.get(CallAddress(called.branch, called.call, called.attempt))
         short = decided.shortened.get(called.tool) if decided is not None else None
         if short is None:
             return
@@ -293,7 +293,7 @@ class ToolUseReader:
         arguments = self._source.fetch(bytes.fromhex(called.arguments))
         return arguments is None or not check(arguments.decode("utf-8", "replace"), short.schema)
 
-    def _send(self, where: Where, *, short: bool) -> bool:
+    def _send(self, where: CallAddress, *, short: bool) -> bool:
         """Count a prompt; False where no decision held for its tools."""
         if not self.offers(where):
             return False
@@ -357,7 +357,7 @@ class Tooling:
     each: Sequence[SentTool]
 
 
-def tooling(log: Iterable[Stored], where: Where, source: LogContents) -> Tooling | None:
+def tooling(log: Iterable[Stored], where: CallAddress, source: LogContents) -> Tooling | None:
     """What held for the tools at a call of a session; None where nothing was decided by then."""
     reader = ToolUseReader("", source)
     reader.read(log)
@@ -390,7 +390,7 @@ def _before(decisions: Iterable[ToolDecision], event: ToolsDecided) -> str:
     return "" if first.reason == event.reason else f"call {first.branch}:{first.call}: {first.reason}"
 
 
-def _unused(reader: ToolUseReader, where: Where) -> str:
+def _unused(reader: ToolUseReader, where: CallAddress) -> str:
     if not reader.offers(where):
         return "it offers other tools, or none"
     return "it went out with all of its tools whole" if reader.in_full(where) else ""

@@ -11,10 +11,9 @@ from typing import NamedTuple
 import msgspec
 
 from instrumentation.accounting import client_cost
-from instrumentation.accounting.billing import Charged
+from instrumentation.accounting.billing import MILLION, Charged, priced_as
 from instrumentation.accounting.call_story import WASTE, StoryParts
 from instrumentation.accounting.client_cost import Counted
-from instrumentation.accounting.usage_cost import MILLION, priced_as
 from instrumentation.accounting.waste.branch import WasteBranch
 from instrumentation.accounting.waste.items import shared
 from instrumentation.accounting.waste.session_waste import (

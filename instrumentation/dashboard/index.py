@@ -6,7 +6,7 @@ from time import perf_counter
 
 import msgspec
 
-from instrumentation.accounting.usage_cost import UsageCost, cost
+from instrumentation.accounting.billing import UsageCost, cost
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,

@@ -6,10 +6,10 @@ call costs as much before as after.
 
 from collections.abc import Iterable, Sequence
 
+from instrumentation.accounting.addresses import CallAddress
+from instrumentation.accounting.billing import UsageCost, cost
 from instrumentation.accounting.call_story import CallStory, Story, StoryParts
 from instrumentation.accounting.ledger.call_facts import AttemptFacts, facts, together
-from instrumentation.accounting.sent_prompts import Where
-from instrumentation.accounting.usage_cost import UsageCost, cost
 from instrumentation.dashboard.index import client_tokens
 from pager.log.store import Stored
 from pager.pricing.rates import Models
@@ -23,7 +23,7 @@ def outline(session: str, log: Iterable[Stored], models: Models) -> Story:
     return Story(session, found.harness, calls, (), found.key, found.policy, found.failed)
 
 
-def _call(where: Where, told: AttemptFacts, models: Models) -> CallStory:
+def _call(where: CallAddress, told: AttemptFacts, models: Models) -> CallStory:
     answer, legs = told.answer, told.hidden
     usages = [*(leg.usage for leg in legs), answer.usage if answer else None]
     known = [usage for usage in usages if usage is not None]

@@ -11,18 +11,18 @@ for.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from typing import NamedTuple
 
 from instrumentation.accounting.billing import Bill, Charged, Marks, Prompt
 from instrumentation.replay.page_needs import Need
-from instrumentation.replay.page_requests import ask
 from instrumentation.replay.paged_prompts import PagedPrompts, added_tool, followed_by, short_tools
 from instrumentation.replay.prepared import Prepared, PreparedCall
 from pager.log.bypass import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Event, LegFinished, Repacked, ToolsDecided
-from pager.paging import planner
+from pager.paging import held_calls, planner
 from pager.paging.conditions import terms_under
-from pager.paging.held_calls import ROUNDS
+from pager.paging.held_calls import ROUNDS, Refusal, Replies
 from pager.paging.page import Page
 from pager.paging.page_table import PageTable, Slot
 from pager.paging.plan_call import CallPlan, text_at
@@ -38,7 +38,9 @@ from pager.pricing.rates import Models
 from pager.pricing.tokens import BYTES_A_TOKEN
 from pager.tools.decide import Sent, Toolset
 from pager.values import Usage
+from pager.wire.dialect import Dialect
 from pager.wire.dialects import load as load_dialect
+from pager.wire.stitching import PASSING, HeldCall, Leg
 
 Watch = Callable[[View], None]
 """Is shown what there is to decide on at every call, also where no page may go and no policy is asked."""
@@ -279,7 +281,7 @@ class Player:
             usage = self._charge(turn.call, prompt, ASKING, turn)
             self.tally.asking += self.bill.charged.cost - before
             text_of, room = partial(self._text, table), turn.reply_limit(prompt.tokens)
-            leg, replies = ask(self._dialect, table.tool, [*wanted, *schemas], text_of, room, rounds)
+            leg, replies = _asked(self._dialect, table.tool, [*wanted, *schemas], text_of, room, rounds)
             table.apply(_finished(turn, rounds, usage, replies.pages), leg)
             prompt = followed_by(prompt, self._dialect.appended(leg), self._dialect)
             self.brought |= {handle_of(text.encode()): replies.pages for text in replies.texts}
@@ -361,3 +363,21 @@ def _is_new_result(table: PageTable, page: Page) -> bool:
 
 def _unseen(need: Need, stubs: str) -> bool:
     return any(sign not in stubs for sign in need.signs)
+
+
+def _asked(
+    dialect: Dialect, tool: str, handles: Sequence[str], resolve: Callable[[str], str | None], limit: int, rounds: int
+) -> tuple[Leg, Replies]:
+    """A hidden leg in which the model asks for these pages, in the given round of its call, and what it was told."""
+    splice = dialect.splice(tool, PASSING)
+    splice.take(dialect.tool_call(_call_name(handles, rounds), tool, {"pages": list(handles)}))
+    replies = held_calls.reply(splice.held(), tool, resolve, _unasked, limit=limit, rounds=rounds)
+    return splice.leg(replies.texts), replies
+
+
+def _unasked(call: HeldCall) -> Refusal:
+    return Refusal("imitated", call.name)
+
+
+def _call_name(handles: Sequence[str], rounds: int) -> str:
+    return sha256(f"{rounds} {' '.join(handles)}".encode()).hexdigest()[:16]

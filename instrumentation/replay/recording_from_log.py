@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from instrumentation.accounting.billing import tokens_in
-from instrumentation.accounting.logged_prompts import ClientCall, sent
+from instrumentation.accounting.logged_prompts import ClientCall, client_calls
 from instrumentation.replay.recording import RecordedCall, Recording
 from pager.errors import NotUnderstood, StoreCorrupt
 from pager.log.bypass import UNDER_ANY_POLICY
@@ -48,7 +48,7 @@ def load(store: Store, session: str, load_dialect: Callable[[str], Dialect]) -> 
     log = list(store.events(session))
     reader = _LogReader(store, load_dialect, _facts(log))
     found: dict[str, list[RecordedCall]] = {}
-    for call in sent(log):
+    for call in client_calls(log):
         found.setdefault(call.call.dialect, []).append(reader.step(call))
     several, facts = len(found) > 1, reader.facts
     known = _experience(store, facts.learned)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from waiting import PATIENCE
 
 from instrumentation.accounting.log_check import check
-from instrumentation.accounting.logged_prompts import sent
+from instrumentation.accounting.logged_prompts import client_calls
 from pager.log.stores import open_store
 from pager.testing.scripted import Call, Say, Script
 
@@ -110,7 +110,7 @@ def test_nothing_that_reached_the_provider_is_missing_in_the_log(scripted, tmp_p
     store = open_store(f"sqlite:{tmp_path}")
     try:
         assert check(store, repair=False).problems == ()
-        logged = {call.body(store.blob) for call in sent(store.events())}
+        logged = {call.body(store.blob) for call in client_calls(store.events())}
     finally:
         store.close()
     reached = [received.body for received in scripted.received]

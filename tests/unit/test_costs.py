@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instrumentation.accounting.usage_cost import UsageCost, cost, units
+from instrumentation.accounting.billing import UsageCost, cost, units
 from pager.paging.policy import Prices
 from pager.pricing.rates import in_force
 from pager.values import Usage

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from laws import examples
 from logged_sessions import LoggedCall, log_session, paging
 
-from instrumentation.accounting.addresses import Where, find_call, meant
+from instrumentation.accounting.addresses import CallAddress, find_call, meant
 from instrumentation.accounting.explain import explain
 from instrumentation.reports import explain as explain_words
 from pager.errors import ConfigError, PolicyError
@@ -604,8 +604,8 @@ def test_a_call_is_named_by_branch_number_and_attempt():
     again = LoggedCall(body(*START))
     name = play(store, [again, again, *grown(3)[1:], LoggedCall(body(*START, say("Or so."), user("yes")))])
     log = list(store.events(name))
-    assert find_call(log, "3") == Where(0, 3, 1)
-    assert find_call(log, "0:1#2") == Where(0, 1, 2)
+    assert find_call(log, "3") == CallAddress(0, 3, 1)
+    assert find_call(log, "0:1#2") == CallAddress(0, 1, 2)
     assert told(store, "1#2").attempts == 2
     for wrong, words in {
         "9": "call 9: there is none; the session has calls 1-3 in branch 0, 2 in branch 1",

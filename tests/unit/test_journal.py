@@ -9,7 +9,7 @@ import pytest
 from chat_items import result, user
 
 from instrumentation.accounting.log_check import check
-from instrumentation.accounting.logged_prompts import sent
+from instrumentation.accounting.logged_prompts import client_calls
 from pager.errors import StoreError
 from pager.log.bypass import BypassReason
 from pager.log.events import (
@@ -262,7 +262,7 @@ def test_every_prompt_can_be_rebuilt_and_only_new_messages_are_stored(proxy):
     for turn in range(20):
         history += [user(f"turn {turn} " + "x" * 1000), {"role": "assistant", "content": f"answer {turn}"}]
         proxy.call(*history[:-1], tools=[{"type": "function", "function": {"name": "t", "description": "d" * 2000}}])
-    rebuilt = [call.body(proxy.store.blob) for call in sent(proxy.store.events())]
+    rebuilt = [call.body(proxy.store.blob) for call in client_calls(proxy.store.events())]
     assert [len(json.loads(body)["messages"]) for body in rebuilt] == list(range(1, 40, 2))
     assert json.loads(rebuilt[-1])["messages"] == history[:-1]
     received = events(proxy, CallReceived)

@@ -13,8 +13,8 @@ from laws import examples
 from logged_sessions import ANTHROPIC, LoggedCall, log_session, paging
 from work import steps
 
-from instrumentation.accounting.addresses import Where
-from instrumentation.accounting.billing import tokens_in
+from instrumentation.accounting.addresses import CallAddress
+from instrumentation.accounting.billing import tokens_in, units
 from instrumentation.accounting.call_story import (
     WASTE,
     CallStory,
@@ -39,7 +39,6 @@ from instrumentation.accounting.ledger.sums import (
     recordings,
     story,
 )
-from instrumentation.accounting.usage_cost import units
 from pager.errors import ConfigError
 from pager.log.events import (
     AnswerFinished,
@@ -507,7 +506,7 @@ def test_a_change_of_tools_in_mid_branch_is_a_repack_and_the_first_decision_is_n
     for price, expected in ((7.0, RepackStory("tools", "short", saved=40, price=7.0, warm=True)), (0.0, None)):
         decided = ToolsDecided(0, 2, 1, "", "", "short", whole=90, sent=50, price=price)
         log = [Stored(at, "s_1", 1.0, event) for at, event in enumerate([received, decided])]
-        assert together(facts(log).told[Where(0, 2, 1)].repacks) == expected
+        assert together(facts(log).told[CallAddress(0, 2, 1)].repacks) == expected
 
 
 def test_a_fork_has_pages_of_its_own():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
 
-from instrumentation.accounting.addresses import Where
+from instrumentation.accounting.addresses import CallAddress
 from instrumentation.accounting.tool_log import ByForm, LogContents
 from instrumentation.accounting.tool_use import account, chosen, tooling
 from instrumentation.reports import tools as schema_words
@@ -514,7 +514,7 @@ def test_tools_that_no_answered_prompt_had_are_told_without_numbers():
 
 def at_call(store, session, branch, call, attempt=1):
     log: list[Stored] = list(store.events(session))
-    return tooling(log, Where(branch, call, attempt), LogContents(store.blob, load))
+    return tooling(log, CallAddress(branch, call, attempt), LogContents(store.blob, load))
 
 
 def test_what_held_at_a_call_is_told_with_where_it_was_decided():

@@ -6,7 +6,8 @@ import openai
 import pytest
 from anthropic import Anthropic
 
-from instrumentation.accounting.sent_prompts import Where, outgoing
+from instrumentation.accounting.addresses import CallAddress
+from instrumentation.accounting.logged_prompts import outgoing
 from pager.errors import StoreCorrupt
 from pager.log.events import (
     AnswerFinished,
@@ -88,15 +89,15 @@ def test_every_request_that_went_upstream_is_rebuilt_from_the_log_byte_for_byte(
     try:
         log = list(store.events())
         answered = [row.event for row in log if isinstance(row.event, AnswerFinished)]
-        rebuilt = [outgoing(log, Where(one.branch, one.call), store.blob, dialects.load) for one in answered]
+        rebuilt = [outgoing(log, CallAddress(one.branch, one.call), store.blob, dialects.load) for one in answered]
         assert [body for bodies in rebuilt for body in bodies] == [one.body for one in scripted.received]
         assert [one.legs for one in answered] == [0] * 6 + [1, 0, 5]
         assert sum(isinstance(row.event, LegFinished) for row in log) == 6
         # A log from which a decision is missing proves nothing.
         gone = [row for row in log if not isinstance(row.event, Repacked)]
         with pytest.raises(StoreCorrupt, match="can't be proven"):
-            outgoing(gone, Where(answered[-1].branch, answered[-1].call), store.blob, dialects.load)
+            outgoing(gone, CallAddress(answered[-1].branch, answered[-1].call), store.blob, dialects.load)
         with pytest.raises(StoreCorrupt, match="has no answer"):
-            outgoing(log, Where(0, 99), store.blob, dialects.load)
+            outgoing(log, CallAddress(0, 99), store.blob, dialects.load)
     finally:
         store.close()

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from instrumentation.accounting.addresses import CallAddress
 from instrumentation.accounting.call_story import RepackStory
-from instrumentation.accounting.sent_prompts import Where
 from pager.log.bypass import WENT_IN_FULL
 from pager.log.events import (
     AnswerFinished,
@@ -54,8 +54,8 @@ class SessionFacts:
     harness: str = ""
     policy: str = ""
     failed: int = 0
-    told: dict[Where, AttemptFacts] = field(default_factory=dict)
-    answered: list[Where] = field(default_factory=list)
+    told: dict[CallAddress, AttemptFacts] = field(default_factory=dict)
+    answered: list[CallAddress] = field(default_factory=list)
 
 
 def facts(log: Iterable[Stored]) -> SessionFacts:
@@ -68,7 +68,7 @@ def facts(log: Iterable[Stored]) -> SessionFacts:
                 found.key, found.harness, found.policy = opened.key, opened.harness, opened.arm
             case CallReceived() as call:
                 told = latest[call.branch, call.call] = AttemptFacts(call, row.at)
-                found.told[Where(call.branch, call.call, call.attempt)] = told
+                found.told[CallAddress(call.branch, call.call, call.attempt)] = told
             case Bypassed(reason=reason, branch=branch, call=number) if (branch, number) in latest:
                 latest[branch, number].full |= reason in WENT_IN_FULL
             case AttemptFailed():
@@ -82,7 +82,7 @@ def _take(found: SessionFacts, event: object) -> None:
     """Take what is said of one attempt; of one that the log does not have, nothing."""
     match event:
         case AnswerFinished() | LegFinished() | ToolCalled() | PromptCounted() | Repacked() | ToolsDecided():
-            where = Where(event.branch, event.call, event.attempt)
+            where = CallAddress(event.branch, event.call, event.attempt)
         case _:
             return
     told = found.told.get(where)

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from instrumentation.accounting.addresses import CallAddress
 from instrumentation.accounting.call_story import PageStory, StoryParts
 from instrumentation.accounting.ledger.sent_parts import ClientPages, Whole
-from instrumentation.accounting.logged_prompts import sent
-from instrumentation.accounting.sent_prompts import Where
+from instrumentation.accounting.logged_prompts import client_calls
 from instrumentation.accounting.waste.session_waste import (
     Anatomy,
     CallAnatomy,
@@ -28,7 +28,7 @@ class Client:
 
     prepared: Prepared
     anatomy: Anatomy
-    steps: dict[Where, int]
+    steps: dict[CallAddress, int]
     pages: Sequence[PageStory]
     _branches: dict[int, ClientPages] = field(default_factory=dict)
     _called: frozenset[str] = frozenset()
@@ -46,24 +46,24 @@ class Client:
         """Its wire format."""
         return self.prepared.dialect
 
-    def call(self, where: Where) -> PreparedCall:
+    def call(self, where: CallAddress) -> PreparedCall:
         """A call, with its prompt."""
         return self.prepared.calls[self.steps[where]]
 
-    def parts(self, where: Where) -> StoryParts:
+    def parts(self, where: CallAddress) -> StoryParts:
         """What a call's prompt was made of."""
         return self._taken(where).client
 
-    def working(self, where: Where) -> int:
+    def working(self, where: CallAddress) -> int:
         """The tokens of the working set at a call."""
         return self._taken(where).working
 
-    def new(self, where: Where) -> int:
+    def new(self, where: CallAddress) -> int:
         """The tokens of a call's prompt that the session had not sent before."""
         taken = self._taken(where)
         return round(taken.client.total * taken.fresh / taken.sent) if taken.sent else 0
 
-    def whole(self, where: Where) -> Whole:
+    def whole(self, where: CallAddress) -> Whole:
         """The tools of a call, as the client sent them."""
         step = self.call(where).step
         head, offers = head_of(step, self._called), step.offers.tools if step.offers else ()
@@ -79,23 +79,23 @@ class Client:
         for pages in self._branches.values():
             yield from pages.told()
 
-    def _taken(self, where: Where) -> CallAnatomy:
+    def _taken(self, where: CallAddress) -> CallAnatomy:
         return self.anatomy.calls[self.steps[where]]
 
 
 def clients(
     log: Iterable[Stored],
     recordings: Iterable[Recording],
-    answered: Sequence[Where],
+    answered: Sequence[CallAddress],
     load_dialect: Callable[[str], Dialect],
     *,
     with_content: bool,
 ) -> list[Client]:
     """A session's recordings, one for each wire format in it, taken apart; the text of pages only if it is wanted."""
-    places: dict[str, dict[Where, int]] = {}
-    for one in sent(log):
+    places: dict[str, dict[CallAddress, int]] = {}
+    for one in client_calls(log):
         steps = places.setdefault(one.call.dialect, {})
-        steps[Where(one.call.branch, one.call.call, one.call.attempt)] = len(steps)
+        steps[CallAddress(one.call.branch, one.call.call, one.call.attempt)] = len(steps)
     found = []
     for recording in recordings:
         prepared, steps = Prepared(recording, load_dialect(recording.dialect)), places[recording.dialect]

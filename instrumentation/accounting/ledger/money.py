@@ -20,9 +20,10 @@ from instrumentation.accounting.billing import (
     Bill,
     Charged,
     Prompt,
+    cost,
+    priced_as,
 )
 from instrumentation.accounting.call_story import Inflicted, RepackStory, StoryParts
-from instrumentation.accounting.usage_cost import cost, priced_as
 from pager.log.events import LegFinished
 from pager.paging.page_table import common_length
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR

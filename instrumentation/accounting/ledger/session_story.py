@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from instrumentation.accounting.addresses import meant
+from instrumentation.accounting.addresses import CallAddress, meant
 from instrumentation.accounting.billing import Prompt
 from instrumentation.accounting.call_story import (
     CallStory,
@@ -30,7 +30,6 @@ from instrumentation.accounting.ledger.money import (
 )
 from instrumentation.accounting.ledger.sent_parts import sent_parts, shortened
 from instrumentation.accounting.ledger.upstream import watch
-from instrumentation.accounting.sent_prompts import Where
 from instrumentation.replay import recording_from_log
 from instrumentation.replay.paged_prompts import PagedPrompts, followed_by
 from instrumentation.replay.recording import RecordedCall, Recording
@@ -62,7 +61,7 @@ def story(
 def recordings(store: Store, name: str, models: Models, load_dialect: LoadDialect) -> list[Recording]:
     """A session of the log to be played, with what its calls would have been counted as unpaged; raises StoreCorrupt.
 
-    Where all calls went out as they came, and were counted, that is what was reported.
+    CallAddress all calls went out as they came, and were counted, that is what was reported.
     """
     loaded = recording_from_log.load(store, name, load_dialect)
     if all(_is_counted(step) or not step.answered for one in loaded for step in one.steps):
@@ -117,14 +116,14 @@ class _Teller:
     models: Models
     clients: Sequence[Client]
     rebuilder: Rebuilder
-    calls: dict[Where, CallStory] = field(default_factory=dict)
+    calls: dict[CallAddress, CallStory] = field(default_factory=dict)
     bills: Bills = field(default_factory=Bills)
-    scales: dict[Where, float] = field(default_factory=dict)
-    unpaged: dict[Where, Usage] = field(default_factory=dict)
+    scales: dict[CallAddress, float] = field(default_factory=dict)
+    unpaged: dict[CallAddress, Usage] = field(default_factory=dict)
     prompts: PagedPrompts = field(init=False)
-    of: dict[Where, Client] = field(init=False)
-    order: dict[Where, int] = field(init=False)
-    missed: dict[Where, int] = field(init=False)
+    of: dict[CallAddress, Client] = field(init=False)
+    order: dict[CallAddress, int] = field(init=False)
+    missed: dict[CallAddress, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.prompts = PagedPrompts(self._raw, {})
@@ -148,7 +147,7 @@ class _Teller:
             if where not in self.calls:
                 self._tell(where, None)
 
-    def _tell(self, where: Where, table: PageTable | None) -> None:
+    def _tell(self, where: CallAddress, table: PageTable | None) -> None:
         told = self.facts.told[where]
         if where not in self.order:
             return
@@ -161,14 +160,14 @@ class _Teller:
         asked = {handle for leg in told.legs for handle in leg.pages}
         client.pages_of(where.branch).page_in(asked, self.order[where])
 
-    def _paged(self, where: Where, table: PageTable, total: int) -> StoryParts:
+    def _paged(self, where: CallAddress, table: PageTable, total: int) -> StoryParts:
         """The parts of a call as it was paged, in a prompt of so many tokens."""
         client = self.of[where]
         pages = client.pages_of(where.branch).evicted(table, self.order[where])
         tools = shortened(client.call(where), table, client.whole(where))
         return sent_parts(client.parts(where), {**pages, **tools}, total)
 
-    def _call(self, where: Where, told: AttemptFacts, sent: StoryParts, prompt: Prompt) -> CallStory:
+    def _call(self, where: CallAddress, told: AttemptFacts, sent: StoryParts, prompt: Prompt) -> CallStory:
         """One call, in the provider's tokens and in money."""
         answer, received, client = told.answer, told.received, self.of[where]
         rates = Rates(self.models, received.model, answer.served if answer else "")
@@ -191,7 +190,7 @@ class _Teller:
         return self._priced(where, told, rates, weighed, estimated=not all(reported))
 
     def _priced(
-        self, where: Where, told: AttemptFacts, rates: Rates, weighed: WeighedCall, *, estimated: bool
+        self, where: CallAddress, told: AttemptFacts, rates: Rates, weighed: WeighedCall, *, estimated: bool
     ) -> CallStory:
         repack, requests = together(told.repacks), weighed.requests
         self.unpaged[where] = unpaged(weighed)

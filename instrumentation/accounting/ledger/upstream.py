@@ -6,14 +6,14 @@ right before that it is looked at.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from instrumentation.accounting.sent_prompts import Where
+from instrumentation.accounting.addresses import CallAddress
 from pager.log.events import CallReceived
 from pager.log.store import Stored
 from pager.paging.page_table import PageTable
 from pager.sessions.lineage import Session
 from pager.sessions.rebuild import Rebuilder
 
-See = Callable[[Where, PageTable], None]
+See = Callable[[CallAddress, PageTable], None]
 """Is shown the page table of every attempt at a call, with all that was decided of it."""
 
 
@@ -25,7 +25,7 @@ def watch(name: str, log: Sequence[Stored], rebuilder: Rebuilder, see: See) -> N
 
 def _watched(session: Session, log: Iterable[Stored], see: See) -> Iterator[Stored]:
     """The rows of the log, one by one as they are folded in."""
-    latest: dict[int, Where] = {}
+    latest: dict[int, CallAddress] = {}
 
     def look(branch: int) -> None:
         where, table = latest.get(branch), session.pages.tables.get(branch)
@@ -35,7 +35,7 @@ def _watched(session: Session, log: Iterable[Stored], see: See) -> Iterator[Stor
     for row in log:
         if isinstance(row.event, CallReceived):
             look(row.event.branch)
-            latest[row.event.branch] = Where(row.event.branch, row.event.call, row.event.attempt)
+            latest[row.event.branch] = CallAddress(row.event.branch, row.event.call, row.event.attempt)
         yield row
     for branch in latest:
         look(branch)
