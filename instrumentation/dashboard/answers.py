@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from instrumentation.accounting.call_story import Story
-from instrumentation.dashboard.index import Index
+from instrumentation.dashboard.index import SessionIndex
 from instrumentation.reports import page as html
 from pager.config.settings import Settings
 from pager.errors import ConfigError, NotUnderstood, StoreError
@@ -32,14 +32,14 @@ HIDDEN = "what pages hold is shown only where the proxy listens on a loopback ad
 Asked = Mapping[str, str]
 
 
-class Answer(NamedTuple):
+class DashboardAnswer(NamedTuple):
     """What is answered: an HTTP status, and JSON; empty where nothing is new."""
 
     status: int
     body: bytes = b""
 
 
-UNCHANGED = Answer(204)
+UNCHANGED = DashboardAnswer(204)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Answers:
         self._settings = settings
         self._with_content = is_loopback(settings.host)
         self._stories: OrderedDict[str, _Kept] = OrderedDict()
-        self._routes: dict[str, Callable[[Asked], Answer]] = {
+        self._routes: dict[str, Callable[[Asked], DashboardAnswer]] = {
             "sessions": self._sessions,
             "outline": self._outline,
             "story": self._story,
@@ -68,7 +68,7 @@ class Answers:
             "page": self._page,
         }
 
-    def answer(self, what: str, asked: Asked) -> Answer:
+    def answer(self, what: str, asked: Asked) -> DashboardAnswer:
         """The answer to one question."""
         route = self._routes.get(what)
         if route is None:
@@ -87,10 +87,10 @@ class Answers:
         return in_force(self._settings.prices, self._settings.models)
 
     @cached_property
-    def _index(self) -> Index:
-        return Index(self._models)
+    def _index(self) -> SessionIndex:
+        return SessionIndex(self._models)
 
-    def _sessions(self, asked: Asked) -> Answer:
+    def _sessions(self, asked: Asked) -> DashboardAnswer:
         """A page of the list of sessions."""
         whole = self._index.catch_up(self._store, self._at_once)
         if whole and asked.get("since") == str(self._index.seq):
@@ -107,9 +107,9 @@ class Answers:
             "sums": self._index.sums(),
             "sessions": found[first : first + limit],
         }
-        return Answer(200, msgspec.json.encode(told))
+        return DashboardAnswer(200, msgspec.json.encode(told))
 
-    def _outline(self, asked: Asked) -> Answer:
+    def _outline(self, asked: Asked) -> DashboardAnswer:
         from instrumentation.dashboard.outline import outline  # what only some questions need is loaded for those
 
         session, since = self._session(asked), int(asked.get("since", "0"))
@@ -117,14 +117,14 @@ class Answers:
             return UNCHANGED
         log = list(self._store.events(session))
         told = outline(session, log, self._models)
-        return Answer(200, _with_seq(log[-1].seq, html.values(told)))
+        return DashboardAnswer(200, _with_seq(log[-1].seq, html.values(told)))
 
-    def _story(self, asked: Asked) -> Answer:
+    def _story(self, asked: Asked) -> DashboardAnswer:
         since = int(asked.get("since", "0"))
         kept = self._told(self._session(asked))
-        return UNCHANGED if kept.seq == since else Answer(200, _with_seq(kept.seq, html.values(kept.story)))
+        return UNCHANGED if kept.seq == since else DashboardAnswer(200, _with_seq(kept.seq, html.values(kept.story)))
 
-    def _sums(self, asked: Asked) -> Answer:
+    def _sums(self, asked: Asked) -> DashboardAnswer:
         """What a session has cost, and what it would have cost."""
         from instrumentation.accounting.ledger.sums import ledger
 
@@ -137,26 +137,26 @@ class Answers:
             "cost_before": sums.cost_before,
             "dollars_saved": sums.dollars_saved if known else None,
         }
-        return Answer(200, orjson.dumps(told))
+        return DashboardAnswer(200, orjson.dumps(told))
 
-    def _page(self, asked: Asked) -> Answer:
+    def _page(self, asked: Asked) -> DashboardAnswer:
         """What a page holds."""
         if not self._with_content:
             return _wrong(403, HIDDEN)
         branch, name = int(asked.get("branch", "0")), asked.get("name", "")
         for page in self._told(self._session(asked)).story.pages:
             if (page.branch, page.name) == (branch, name):
-                return Answer(200, orjson.dumps({"about": page.about, "content": page.content}))
+                return DashboardAnswer(200, orjson.dumps({"about": page.about, "content": page.content}))
         return _wrong(404, f"branch {branch} has no page {name}")
 
-    def _why(self, asked: Asked) -> Answer:
+    def _why(self, asked: Asked) -> DashboardAnswer:
         """What was decided at a call, and why."""
         from instrumentation.accounting.explain import explain
         from instrumentation.reports.explain import as_json
 
         session, rules = self._session(asked), PlanningRules.of(self._settings)
         found = as_json(explain(self._store, session, asked.get("call", ""), rules, load_dialect))
-        return Answer(200, orjson.dumps(found if self._with_content else _without_text(found)))
+        return DashboardAnswer(200, orjson.dumps(found if self._with_content else _without_text(found)))
 
     def _session(self, asked: Asked) -> str:
         """The session that is asked for; raises ConfigError where there is none of exactly this id."""
@@ -180,8 +180,8 @@ class Answers:
         return kept
 
 
-def _wrong(status: int, message: str) -> Answer:
-    return Answer(status, orjson.dumps({"error": message}))
+def _wrong(status: int, message: str) -> DashboardAnswer:
+    return DashboardAnswer(status, orjson.dumps({"error": message}))
 
 
 def _with_seq(seq: int, story: str) -> bytes:

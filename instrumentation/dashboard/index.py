@@ -75,7 +75,7 @@ class _Open(msgspec.Struct):
     usages: list[Usage] = msgspec.field(default_factory=list)
 
 
-class Index:
+class SessionIndex:
     """The sessions of a log, the one that was heard of last at the end."""
 
     def __init__(self, models: Models) -> None:

@@ -14,13 +14,13 @@ from typing import BinaryIO
 
 import orjson
 
-from instrumentation.dashboard.answers import Answer, Answers, Asked
+from instrumentation.dashboard.answers import Answers, Asked, DashboardAnswer
 from pager.config.settings import Settings
 from pager.log.stores import open_store
 
 NICENESS = 10
 IDLE = 600.0  # seconds after which a process that is not asked is ended
-FAILED = Answer(500, b'{"error":"the dashboard failed; standard error says why"}')
+FAILED = DashboardAnswer(500, b'{"error":"the dashboard failed; standard error says why"}')
 
 
 class Elsewhere:
@@ -33,7 +33,7 @@ class Elsewhere:
         self._process: Process | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def answer(self, what: str, asked: Asked) -> Answer:
+    async def answer(self, what: str, asked: Asked) -> DashboardAnswer:
         """The answer to one question; a process that fails at it is not asked again, but the next one."""
         async with self._lock:
             if self._timer is not None:
@@ -52,13 +52,13 @@ class Elsewhere:
             self._timer.cancel()
         await self._end()
 
-    async def _ask(self, question: bytes) -> Answer:
+    async def _ask(self, question: bytes) -> DashboardAnswer:
         process = await self._running()
         assert process.stdin is not None  # noqa: S101 - as it was started with pipes
         assert process.stdout is not None  # noqa: S101
         process.stdin.write(question)
         status, length = (await process.stdout.readline()).split()
-        return Answer(int(status), await process.stdout.readexactly(int(length)))
+        return DashboardAnswer(int(status), await process.stdout.readexactly(int(length)))
 
     async def _running(self) -> Process:
         """The process that is asked; a new one where there is none."""

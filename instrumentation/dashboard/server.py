@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
-from instrumentation.dashboard.answers import Answer, Answers, Asked
+from instrumentation.dashboard.answers import Answers, Asked, DashboardAnswer
 from instrumentation.dashboard.process import Elsewhere
 from instrumentation.reports import page
 from pager.config.settings import Settings
@@ -65,7 +65,7 @@ FOREIGN = "ctxpager: the dashboard answers its own page only"
 class Desk(Protocol):
     """Whoever answers questions."""
 
-    async def answer(self, what: str, asked: Asked) -> Answer:
+    async def answer(self, what: str, asked: Asked) -> DashboardAnswer:
         """The answer to one question."""
 
     async def close(self) -> None:
@@ -79,7 +79,7 @@ class Here:
         self._answers = Answers(store, settings)
         self._lock = asyncio.Lock()
 
-    async def answer(self, what: str, asked: Asked) -> Answer:
+    async def answer(self, what: str, asked: Asked) -> DashboardAnswer:
         """The answer to one question."""
         async with self._lock:
             return await asyncio.to_thread(self._answers.answer, what, asked)

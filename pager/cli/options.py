@@ -21,7 +21,7 @@ from pager.terminal import say
 
 if TYPE_CHECKING:
     from pager.config.loading import Loaded
-    from pager.config.setting_keys import Key
+    from pager.config.setting_keys import SettingKey
     from pager.config.settings import Settings
     from pager.log.store import Store
 
@@ -48,7 +48,7 @@ def add_settings(parser: argparse.ArgumentParser, names: Collection[str] | None 
         parser.usage = f"{parser.prog} [OPTION ...]"
 
 
-def _add_setting(group: "argparse._ArgumentGroup", key: "Key") -> None:
+def _add_setting(group: "argparse._ArgumentGroup", key: "SettingKey") -> None:
     from pager.config.loading import toml
 
     default = key.words.default or (toml(key.default) if key.default not in ("", (), {}) else "none")
@@ -60,7 +60,7 @@ def _add_setting(group: "argparse._ArgumentGroup", key: "Key") -> None:
         group.add_argument(key.flag, dest=key.name, metavar=_placeholder(key), help=words)
 
 
-def _placeholder(key: "Key") -> str:
+def _placeholder(key: "SettingKey") -> str:
     """What stands for a setting's value in the help: its choices, if it has a few."""
     kind = key.field.annotation
     if get_origin(kind) is Literal:

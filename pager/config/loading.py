@@ -23,23 +23,20 @@ from pydantic import ValidationError
 from pager.config.setting_keys import (
     KEYS,
     PREFIX,
-    Key,
+    SettingKey,
     flag_name,
     variable_name,
 )
-from pager.config.settings import Identity, Settings, Upstream
-from pager.config.trust import Standing, Trusted
+from pager.config.settings import Settings
+from pager.config.trust import Trusted, TrustState
 from pager.errors import ConfigError
 
 __all__ = [
     "FILE_NAME",
     "KEYS",
     "Folder",
-    "Identity",
-    "Key",
     "Loaded",
     "Settings",
-    "Upstream",
     "load",
     "render",
     "sources",
@@ -112,7 +109,7 @@ def _file_layers(flag: object, cwd: Path, env: Mapping[str, str], config_dir: Pa
     folder = None
     if isfile(path) and not (has_own and path.samefile(own)):  # noqa: PTH113
         folder = Folder(cwd, config_dir)
-        if folder.standing is Standing.TRUSTED:
+        if folder.standing is TrustState.TRUSTED:
             return [folder.layer]
     return [*([_own_layer(own)] if has_own else []), *([folder.safe_layer] if folder else [])]
 
@@ -133,7 +130,7 @@ class Folder:
         self.layer = _file_layer(self._file, self._content)
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> TrustState:
         """Whether the user trusts it as it is now."""
         return self._trusted.standing(self._path, self._content)
 
@@ -359,7 +356,7 @@ def _toml_key(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml(key)
 
 
-def grouped(group: Callable[[Key], str]) -> Iterator[tuple[str, list[Key]]]:
+def grouped(group: Callable[[SettingKey], str]) -> Iterator[tuple[str, list[SettingKey]]]:
     """The settings by group, groups and settings in the order of the models."""
     for name in dict.fromkeys(group(key) for key in KEYS):
         yield name, [key for key in KEYS if group(key) == name]

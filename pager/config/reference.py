@@ -8,7 +8,7 @@ from pager.config.loading import (
     grouped,
     toml,
 )
-from pager.config.setting_keys import Key
+from pager.config.setting_keys import SettingKey
 from pager.terminal import say
 
 REGENERATE = "python -m pager.config.reference > docs/config.md"
@@ -24,7 +24,7 @@ def example() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _setting(key: Key) -> list[str]:
+def _setting(key: SettingKey) -> list[str]:
     if key.is_table:
         return [f"[{key.name}]", *(f"# {line}" for line in key.field.examples or ())]
     if key.words.default:
@@ -46,7 +46,7 @@ def reference() -> str:
     return "\n".join(parts)
 
 
-def _entry(key: Key) -> str:
+def _entry(key: SettingKey) -> str:
     default = key.words.default or f"`{toml(key.default)}`"
     lines = [f"### `{key.name}`\n", f"{key.description}\n", f"- Default: {default}", f"- Allowed: {key.words.allowed}"]
     lines += [f"- In a working folder: {needs}"] if (needs := key.words.guard.words) else []

@@ -9,7 +9,7 @@ from typing import Literal, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pager.config.settings import Settings, Words
+from pager.config.settings import Notes, Settings
 
 PREFIX = "CTXPAGER_"
 FLAG_NAMES = {"upstream.url": "--upstream"}
@@ -17,7 +17,7 @@ SWITCH_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "f
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SettingKey:
     """One setting by its dotted name, with everything that is derived from the model."""
 
     name: str
@@ -49,9 +49,9 @@ class Key:
         return flag_name(self.name)
 
     @property
-    def words(self) -> Words:
+    def words(self) -> Notes:
         """What it allows, in words."""
-        return next(note for note in self.field.metadata if isinstance(note, Words))
+        return next(note for note in self.field.metadata if isinstance(note, Notes))
 
     @property
     def description(self) -> str:
@@ -91,14 +91,14 @@ class Key:
         return parsed["value"] if len(parsed) == 1 else text
 
 
-def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
+def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[SettingKey]:
     """Every setting of a model and of the models in it."""
     for name, field in model.model_fields.items():
         part = field.annotation
         if isinstance(part, type) and issubclass(part, BaseModel):
             yield from keys_of(part, f"{prefix}{name}.")
         else:
-            yield Key(prefix + name, field)
+            yield SettingKey(prefix + name, field)
 
 
 def flag_name(name: str) -> str:

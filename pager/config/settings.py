@@ -20,7 +20,7 @@ PRICE_LISTS = frozenset({"", "anthropic", "claude-5.5", "claude-fable-5.1", "gpt
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class TrustGuard:
     """When a setting of a working folder's file counts only once the user trusts the folder; in words, empty if never.
 
     It must be guarded where it can run code, lead calls elsewhere, or open the proxy, its data or its keys to others.
@@ -43,16 +43,16 @@ def _has_only_numbers(value: object) -> bool:
     return not _is_table(value) or all(isinstance(item, bool | int | float) for item in value.values())
 
 
-GUARDED = Guard(lambda _: False, "needs trust")
-HARMLESS = Guard(lambda _: True, "")
-NO_CODE = Guard(_names_no_code, "needs trust where it names code of one's own")
-NUMBERS = Guard(_has_only_numbers, "needs trust where it has more than numbers and switches")  # text may be a path
-NO_FILE = Guard(lambda value: not isinstance(value, str) or value in PRICE_LISTS, "needs trust where it is a path")
-NOT_ALWAYS = Guard(lambda value: value != "always", 'needs trust to be "always"')
+GUARDED = TrustGuard(lambda _: False, "needs trust")
+HARMLESS = TrustGuard(lambda _: True, "")
+NO_CODE = TrustGuard(_names_no_code, "needs trust where it names code of one's own")
+NUMBERS = TrustGuard(_has_only_numbers, "needs trust where it has more than numbers and switches")  # text may be a path
+NO_FILE = TrustGuard(lambda value: not isinstance(value, str) or value in PRICE_LISTS, "needs trust where it is a path")
+NOT_ALWAYS = TrustGuard(lambda value: value != "always", 'needs trust to be "always"')
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Notes:
     """A setting in words: what it allows, its default where machines differ; a private one's value is never shown.
 
     A new setting is guarded in a working folder's file until it says that it need not be.
@@ -61,7 +61,7 @@ class Words:
     allowed: str
     default: str = ""
     private: bool = False
-    guard: Guard = GUARDED
+    guard: TrustGuard = GUARDED
 
 
 def _address(value: str) -> str:
@@ -100,8 +100,8 @@ _VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 _A_URL = "a base URL up to and including /v1, such as https://host/v1, without credentials, query or fragment"
 _A_VARIABLE = "the name of an environment variable (letters, digits, _), never the key itself"
 Name = Annotated[str, Field(min_length=1)]
-Address = Annotated[str, AfterValidator(_address), Words(_A_URL)]
-Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False), Words("seconds, more than 0", guard=HARMLESS)]
+Address = Annotated[str, AfterValidator(_address), Notes(_A_URL)]
+Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False), Notes("seconds, more than 0", guard=HARMLESS)]
 Share = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Header = Annotated[str, Field(pattern=_HEADER), AfterValidator(str.lower)]
 Variable = Annotated[str, Field(pattern=_VARIABLE)]
@@ -110,15 +110,15 @@ Origin = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9+.-]*://[^\s/*]*$"), 
 TenantKeys = Annotated[Mapping[Name, Variable], AfterValidator(_distinct)]
 
 
-class _Part(BaseModel):
+class _SettingsPart(BaseModel):
     # Inputs are hidden because a mistaken value may be a secret; our own messages decide what is shown.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class Upstream(_Part):
+class UpstreamSettings(_SettingsPart):
     """Where calls go."""
 
-    url: Annotated[str, AfterValidator(_address_or_none), Words(f'"" or {_A_URL}')] = Field(
+    url: Annotated[str, AfterValidator(_address_or_none), Notes(f'"" or {_A_URL}')] = Field(
         default="",
         description="One base URL for all dialects; where set, it replaces the keys below. Empty, "
         "because most users have clients of more than one provider.",
@@ -135,7 +135,7 @@ class Upstream(_Part):
         default="https://api.anthropic.com/v1",
         description="Base URL for Messages. The provider that defined the format.",
     )
-    api_key_env: Annotated[str, Field(pattern=rf"^$|{_VARIABLE}"), Words(f'"" or {_A_VARIABLE}', private=True)] = Field(
+    api_key_env: Annotated[str, Field(pattern=rf"^$|{_VARIABLE}"), Notes(f'"" or {_A_VARIABLE}', private=True)] = Field(
         default="",
         description="The environment variable with a key of the proxy's own, sent instead of the client's. Empty: "
         "each client's own credential is passed on, so that the proxy holds no secret.",
@@ -151,14 +151,14 @@ class Upstream(_Part):
         "the first byte; 600 is what the providers' own clients allow.",
     )
     max_connections: Annotated[
-        int, Strict(), Field(ge=0), Words("a whole number, 0 or more; 0 is no limit", guard=HARMLESS)
+        int, Strict(), Field(ge=0), Notes("a whole number, 0 or more; 0 is no limit", guard=HARMLESS)
     ] = Field(
         default=0,
         description="Connections open to upstream at once. No limit, because a limit makes calls wait behind other "
         "calls' long streams, as they would not without the proxy; the provider has rate limits of its own.",
     )
 
-    leg_retries: Annotated[int, Strict(), Field(ge=0), Words("a whole number, 0 or more")] = Field(
+    leg_retries: Annotated[int, Strict(), Field(ge=0), Notes("a whole number, 0 or more")] = Field(
         default=6,
         description="How often hidden requests of one answer are sent again after a rate limit, an overload, a server "
         "error or a broken connection. The client, which knows nothing of them, can't do that itself; 6 is what "
@@ -175,21 +175,21 @@ class Upstream(_Part):
         return self.url or str(getattr(self, dialect, default))
 
 
-class Identity(_Part):
+class IdentitySettings(_SettingsPart):
     """Who a call belongs to."""
 
-    account_headers: Annotated[tuple[Header, ...], Words('a list of header names, such as ["x-account"]')] = Field(
+    account_headers: Annotated[tuple[Header, ...], Notes('a list of header names, such as ["x-account"]')] = Field(
         default=("chatgpt-account-id", "openai-organization"),
         description="Headers that name the client's account, best first; the first one present is the tenant where "
         "the proxy has no keys of its own and listens on a loopback address; elsewhere anybody could send them. These "
         "two are what current clients send.",
     )
-    hot_sessions: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more", guard=HARMLESS)] = Field(
+    hot_sessions: Annotated[int, Strict(), Field(ge=1), Notes("a whole number, 1 or more", guard=HARMLESS)] = Field(
         default=1000,
         description="How many sessions are kept hot in memory. The others are rebuilt from the log when they come "
         "back; 1,000 is far more than one user has open and still bounds the memory.",
     )
-    keys: Annotated[TenantKeys, Words(f"a table of tenant name to {_A_VARIABLE}; each variable once", private=True)] = (
+    keys: Annotated[TenantKeys, Notes(f"a table of tenant name to {_A_VARIABLE}; each variable once", private=True)] = (
         Field(
             default_factory=dict,
             description="Keys that clients must present to the proxy: tenant name to the environment variable that "
@@ -200,21 +200,21 @@ class Identity(_Part):
     )
 
 
-class Paging(_Part):
+class PagingSettings(_SettingsPart):
     """How prompts are paged; nothing of it matters under keep_all, which changes no request."""
 
-    cache_marks: Annotated[bool, Strict(), Words("true or false", guard=HARMLESS)] = Field(
+    cache_marks: Annotated[bool, Strict(), Notes("true or false", guard=HARMLESS)] = Field(
         default=True,
         description="Set cache_control marks in requests of Anthropic clients: those that the client leaves free, "
         "where a later eviction would begin; and all that is needed where the client sets none. On, because such a "
         "provider finds only what ends at a mark, and an eviction elsewhere pays for the whole prompt.",
     )
-    grace: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more", guard=HARMLESS)] = Field(
+    grace: Annotated[int, Strict(), Field(ge=1), Notes("a whole number, 1 or more", guard=HARMLESS)] = Field(
         default=2,
         description="For how many calls a new result stays, whatever the policy wants. 2: the results since the last "
         "two answers, because most of what a model needs again it needs at once.",
     )
-    policy_options: Annotated[Mapping[str, object], Words("a table of the policy's own options", guard=NUMBERS)] = (
+    policy_options: Annotated[Mapping[str, object], Notes("a table of the policy's own options", guard=NUMBERS)] = (
         Field(
             default_factory=dict,
             description="What the policy is built with, by the names in docs/policies.md. Empty: the policy's "
@@ -224,16 +224,16 @@ class Paging(_Part):
     )
 
 
-class Tools(_Part):
+class ToolSettings(_SettingsPart):
     """How the client's tools are sent; nothing of it matters under keep_all, which changes no request."""
 
-    shorten: Annotated[Literal["auto", "off"], Words('"auto" or "off"', guard=HARMLESS)] = Field(
+    shorten: Annotated[Literal["auto", "off"], Notes('"auto" or "off"', guard=HARMLESS)] = Field(
         default="auto",
         description="Whether tools that are hardly ever called are sent with shortened descriptions, or without "
         "their parameters, where that pays. auto, because most tools that a client offers are never called; calls of "
         "such a tool are checked against all of it before the client sees them. off sends every tool as it came.",
     )
-    defer_above: Annotated[int, Strict(), Field(ge=0), Words("a whole number of tokens, 0 or more", guard=HARMLESS)] = (
+    defer_above: Annotated[int, Strict(), Field(ge=0), Notes("a whole number of tokens, 0 or more", guard=HARMLESS)] = (
         Field(
             default=20_000,
             description="How many tokens all tools of a request must have before any may be sent without its "
@@ -242,12 +242,12 @@ class Tools(_Part):
     )
 
 
-class Experiment(_Part):
+class ExperimentSettings(_SettingsPart):
     """Which share of the sessions is under which policy, to compare them."""
 
     arms: Annotated[
         Mapping[Name, Share],
-        Words(
+        Notes(
             "a table of policies and their shares, numbers above 0, such as { cost_aware = 0.9, keep_all = 0.1 }",
             guard=NO_CODE,
         ),
@@ -259,10 +259,10 @@ class Experiment(_Part):
     )
 
 
-class Dashboard(_Part):
+class DashboardSettings(_SettingsPart):
     """The page that shows sessions in a browser, at the proxy's own address."""
 
-    show: Annotated[Literal["loopback", "always", "off"], Words('"loopback", "always" or "off"', guard=NOT_ALWAYS)] = (
+    show: Annotated[Literal["loopback", "always", "off"], Notes('"loopback", "always" or "off"', guard=NOT_ALWAYS)] = (
         Field(
             default="loopback",
             description="Where the dashboard is shown. loopback: only where the proxy listens on a loopback address, "
@@ -276,14 +276,14 @@ class Dashboard(_Part):
         return self.show == "always" or (self.show == "loopback" and is_loopback(host))
 
 
-class Limits(_Part):
+class LimitSettings(_SettingsPart):
     """What one client, or one answer, may take of the proxy; `max_body_mib` is the limit of request bodies."""
 
-    headers: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more")] = Field(
+    headers: Annotated[int, Strict(), Field(ge=1), Notes("a whole number, 1 or more")] = Field(
         default=200,
         description="How many headers a request may have. Clients send about 30; each is kept until the call ends.",
     )
-    head_kib: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more")] = Field(
+    head_kib: Annotated[int, Strict(), Field(ge=1), Notes("a whole number, 1 or more")] = Field(
         default=64,
         description="The largest head of a request (its first line and headers), in KiB. 64 is what providers' own "
         "front ends accept at most; a larger one gets a 431.",
@@ -298,7 +298,7 @@ class Limits(_Part):
         description="Seconds that a request's body may make no progress; over all of it, it must also bring 1 KiB a "
         "second. Then it gets a 408 and the connection is closed.",
     )
-    answer_mib: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more")] = Field(
+    answer_mib: Annotated[int, Strict(), Field(ge=1), Notes("a whole number, 1 or more")] = Field(
         default=64,
         description="How much of an answer is kept for the log, in MiB. The client gets all of any answer; one that is "
         "larger is logged without the rest, and the log says so. A stream of 128,000 tokens, the most that models "
@@ -306,10 +306,10 @@ class Limits(_Part):
     )
 
 
-class Settings(_Part):
+class Settings(_SettingsPart):
     """Everything that can be set."""
 
-    host: Annotated[Name, Words("a host name or an IP address")] = Field(
+    host: Annotated[Name, Notes("a host name or an IP address")] = Field(
         default="127.0.0.1",
         description="The address to listen on. Loopback, so that nobody else on the network can use the proxy or read "
         "what is behind it.",
@@ -318,22 +318,22 @@ class Settings(_Part):
         int,
         Strict(),
         Field(ge=0, le=65535),
-        Words("a whole number from 0 to 65535; 0 takes a free port", guard=HARMLESS),
+        Notes("a whole number from 0 to 65535; 0 takes a free port", guard=HARMLESS),
     ] = Field(default=8787, description="The port to listen on. A fixed one, because clients are configured with it.")
-    allow_open_bind: Annotated[bool, Strict(), Words("true or false")] = Field(
+    allow_open_bind: Annotated[bool, Strict(), Notes("true or false")] = Field(
         default=False,
         description="Listen on an address that others reach though the proxy has no keys of its own. Off, because "
         "everybody who reaches it could then use it. Where it has a key of its own (upstream.api_key_env), it does not "
         "listen there without identity.keys, whatever this says.",
     )
-    allowed_hosts: Annotated[tuple[HostName, ...], Words('a list of host names, such as ["proxy.example"]')] = Field(
+    allowed_hosts: Annotated[tuple[HostName, ...], Notes('a list of host names, such as ["proxy.example"]')] = Field(
         default=(),
         description="Names by which clients may reach the proxy where it has no keys of its own, and browsers its "
         "dashboard, beside IP addresses, localhost, `host` and the names that containers have for their host. Empty: "
         "any other name may be that of a stranger's page which leads the browser here (DNS rebinding).",
     )
     allowed_origins: Annotated[
-        tuple[Origin, ...], Words('a list of origins, such as ["http://localhost:3000", "app://my-app"]')
+        tuple[Origin, ...], Notes('a list of origins, such as ["http://localhost:3000", "app://my-app"]')
     ] = Field(
         default=(),
         description="Pages and apps in browsers that may use the proxy, by what they send as Origin. Empty: requests "
@@ -342,20 +342,20 @@ class Settings(_Part):
     data_dir: Annotated[
         Path,
         BeforeValidator(_folder),
-        Words("a folder; ~ is the home folder", default="the platform's user data folder"),
+        Notes("a folder; ~ is the home folder", default="the platform's user data folder"),
     ] = Field(
         default_factory=_default_data_dir,
         description="The folder where state lives. The user's own data folder, so that a session outlives any "
         "checkout.",
     )
-    store: Annotated[Name, Words("sqlite:PATH, sqlite: for data_dir, or memory:")] = Field(
+    store: Annotated[Name, Notes("sqlite:PATH, sqlite: for data_dir, or memory:")] = Field(
         default="sqlite:",
         description="The store that keeps the session log, by its URL. SQLite, because it is durable and needs nothing "
         "installed; PATH is a folder, or a file that ends in .sqlite3. A log in memory: ends with the proxy.",
     )
     policy: Annotated[
         Name,
-        Words(
+        Notes(
             "the name of a policy, path/to/file.py:ClassName or an installed package.module:ClassName", guard=NO_CODE
         ),
     ] = Field(
@@ -363,7 +363,7 @@ class Settings(_Part):
         description="Which policy proposes what to evict. cost_aware evicts only what pays under the prices in force; "
         "under keep_all every request goes out as it came.",
     )
-    learn: Annotated[Literal["daily", "off"], Words('"daily" or "off"', guard=HARMLESS)] = Field(
+    learn: Annotated[Literal["daily", "off"], Notes('"daily" or "off"', guard=HARMLESS)] = Field(
         default="daily",
         description="Whether to learn once a day from the log's sessions which tools' results are needed again and how "
         "long sessions last, for the sessions that begin afterwards. off uses what is shipped, so that every session "
@@ -371,7 +371,7 @@ class Settings(_Part):
     )
     prices: Annotated[
         str,
-        Words(
+        Notes(
             '"", "anthropic", "claude-5.5", "claude-fable-5.1", "gpt-5.6", "openai", "none" or '
             "the path of a price file",
             guard=NO_FILE,
@@ -381,38 +381,38 @@ class Settings(_Part):
         description="Whose price ratios and cache lifetime are in force. Empty: they follow from each call's model, "
         "as one proxy may serve clients of several providers.",
     )
-    trust_clock_header: Annotated[bool, Strict(), Words("true or false")] = Field(
+    trust_clock_header: Annotated[bool, Strict(), Notes("true or false")] = Field(
         default=False,
         description="Take the time of a call from its header X-Pager-Now (unix seconds), for replays. Off, because a "
         "client must not be able to date its calls.",
     )
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Words('"debug", "info", "warning" or "error"', guard=HARMLESS)
+        Literal["debug", "info", "warning", "error"], Notes('"debug", "info", "warning" or "error"', guard=HARMLESS)
     ] = Field(
         default="info",
         description="The least level of what is written to standard error. info shows where the proxy listens and "
         "every call that was sent unchanged because of an error in ctxpager, and is quiet otherwise.",
     )
     show_calls: Annotated[
-        Literal["terminal", "always", "off"], Words('"terminal", "always" or "off"', guard=HARMLESS)
+        Literal["terminal", "always", "off"], Notes('"terminal", "always" or "off"', guard=HARMLESS)
     ] = Field(
         default="terminal",
         description="Whether `serve` prints a line for each call, and a summary when it is stopped. terminal: where "
         "standard output is one, so that logs of machines stay quiet.",
     )
-    max_body_mib: Annotated[int, Strict(), Field(ge=1), Words("a whole number, 1 or more", guard=HARMLESS)] = Field(
+    max_body_mib: Annotated[int, Strict(), Field(ge=1), Notes("a whole number, 1 or more", guard=HARMLESS)] = Field(
         default=64,
         description="The largest request body accepted, in MiB after decompression. A coding session reaches about 0.5 "
         "in 30 turns; 64 leaves room for images and bounds what one client can make the proxy hold in memory.",
     )
-    limits: Limits = Field(default_factory=Limits)
-    upstream: Upstream = Field(default_factory=Upstream)
-    identity: Identity = Field(default_factory=Identity)
-    paging: Paging = Field(default_factory=Paging)
-    tools: Tools = Field(default_factory=Tools)
-    experiment: Experiment = Field(default_factory=Experiment)
-    dashboard: Dashboard = Field(default_factory=Dashboard)
-    models: Annotated[Mapping[Name, Mapping[str, object]], Words("a table for each model name", guard=HARMLESS)] = (
+    limits: LimitSettings = Field(default_factory=LimitSettings)
+    upstream: UpstreamSettings = Field(default_factory=UpstreamSettings)
+    identity: IdentitySettings = Field(default_factory=IdentitySettings)
+    paging: PagingSettings = Field(default_factory=PagingSettings)
+    tools: ToolSettings = Field(default_factory=ToolSettings)
+    experiment: ExperimentSettings = Field(default_factory=ExperimentSettings)
+    dashboard: DashboardSettings = Field(default_factory=DashboardSettings)
+    models: Annotated[Mapping[Name, Mapping[str, object]], Notes("a table for each model name", guard=HARMLESS)] = (
         Field(
             default_factory=dict,
             description="Facts about models that replace those of the shipped table: window, output limit and prices, "

@@ -17,7 +17,7 @@ from pager.errors import ConfigError
 FILE_NAME = "trusted.json"
 
 
-class Standing(Enum):
+class TrustState(Enum):
     """What the user has said of a folder's file."""
 
     TRUSTED = "trusted"
@@ -31,12 +31,12 @@ class Trusted:
     def __init__(self, config_dir: Path) -> None:
         self._path = config_dir / FILE_NAME
 
-    def standing(self, folder: Path, content: bytes) -> Standing:
+    def standing(self, folder: Path, content: bytes) -> TrustState:
         """What the user has said of a folder whose file has this content."""
         known = self.folders().get(_name(folder))
         if known is None:
-            return Standing.UNKNOWN
-        return Standing.TRUSTED if known == _digest(content) else Standing.CHANGED
+            return TrustState.UNKNOWN
+        return TrustState.TRUSTED if known == _digest(content) else TrustState.CHANGED
 
     def folders(self) -> Mapping[str, str]:
         """The digest of the trusted file by folder; empty where nothing is trusted. Raises ConfigError."""

@@ -12,7 +12,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from pager.config.loading import Upstream as UpstreamSettings
+from pager.config.settings import UpstreamSettings
 from pager.sessions.identity import CREDENTIALS
 from pager.wire.dialects import load as load_dialect
 

@@ -14,11 +14,11 @@ from pager.config.loading import (
     Folder,
     Loaded,
     Settings,
-    Upstream,
     load,
     render,
 )
 from pager.config.reference import example, reference
+from pager.config.settings import UpstreamSettings
 from pager.config.trust import Trusted
 from pager.errors import ConfigError
 
@@ -267,7 +267,7 @@ def test_a_base_url_ends_without_a_slash(tmp_path):
 
 
 def test_one_base_url_stands_over_the_three():
-    apart = Upstream(chat="http://a/v1", responses="http://b/v1", messages="http://c/v1")
+    apart = UpstreamSettings(chat="http://a/v1", responses="http://b/v1", messages="http://c/v1")
     assert [apart.base(name) for name in ("chat", "responses", "messages")] == [
         "http://a/v1",
         "http://b/v1",

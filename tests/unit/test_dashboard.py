@@ -10,7 +10,7 @@ from waiting import PATIENCE
 
 from instrumentation.accounting.ledger.sums import story
 from instrumentation.dashboard.answers import KEPT, Answers
-from instrumentation.dashboard.index import Index, Line
+from instrumentation.dashboard.index import Line, SessionIndex
 from instrumentation.dashboard.outline import outline
 from instrumentation.dashboard.process import FAILED, Elsewhere, serve
 from instrumentation.dashboard.server import Dashboard
@@ -70,7 +70,7 @@ def rows(*events, session="s_1", at=100.0):
 
 
 def line_of(*events, session="s_1"):
-    index = Index(MODELS)
+    index = SessionIndex(MODELS)
     for row in rows(*events, session=session):
         index.take(row)
     return index.line(session)
@@ -141,7 +141,7 @@ def test_answers_without_a_call_and_without_counts_are_calls_all_the_same():
 
 
 def test_an_unknown_price_is_not_guessed():
-    index = Index(MODELS)
+    index = SessionIndex(MODELS)
     for row in rows(opened(), received(model="nobody's-model"), answered(usage=Usage(input=10)), session="s_1"):
         index.take(row)
     for row in rows(opened(), received(), answered(usage=Usage(input=10)), session="s_2"):
@@ -157,7 +157,7 @@ def test_what_belongs_to_no_session_has_no_line():
 
 
 def test_the_session_that_was_heard_of_last_comes_first():
-    index = Index(MODELS)
+    index = SessionIndex(MODELS)
     for at, session in enumerate(["a", "b", "c"], 1):
         index.take(Stored(at, session, float(at), opened(key=f"key-{session}", harness=f"Agent-{session}/1")))
     index.take(Stored(4, "a", 4.0, received()))
@@ -184,7 +184,7 @@ EVENTS = st.sampled_from(
 @given(st.lists(st.tuples(st.sampled_from("abc"), EVENTS)), st.integers(0, 40))
 def test_new_events_alone_bring_the_index_to_where_all_of_them_would(log, cut):
     store = open_store("memory:")
-    step, whole = Index(MODELS), Index(MODELS)
+    step, whole = SessionIndex(MODELS), SessionIndex(MODELS)
     for at, (session, event) in enumerate(log):
         if at == cut:
             assert step.catch_up(store, 9.0)
@@ -200,7 +200,7 @@ def test_reading_a_long_log_is_told_as_it_goes(tmp_path):
     for start in range(0, 5000, 1000):
         calls = [received(call) for call in range(start, start + 1000)]
         store.append(Batch("s_1", 1.0, [opened(), *calls])).result()
-    index = Index(MODELS)
+    index = SessionIndex(MODELS)
     assert not index.catch_up(store, 0.0)
     assert index.seq == 2000
     assert index.catch_up(store, 9.0)

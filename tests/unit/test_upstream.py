@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pager.config.settings import Upstream as Settings
+from pager.config.settings import UpstreamSettings as Settings
 from pager.proxy.upstream import Upstream, passed_on
 
 

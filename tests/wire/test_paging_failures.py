@@ -15,7 +15,7 @@ import pytest
 import zstandard
 from waiting import PATIENCE
 
-from pager.config.settings import Upstream as UpstreamSettings
+from pager.config.settings import UpstreamSettings
 from pager.log.events import (
     AttemptFailed,
     Bypassed,

@@ -11,7 +11,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from pager.config.settings import Limits
+from pager.config.settings import LimitSettings
 
 _UPGRADE = re.compile(rb"\r\nupgrade(?=[ \t]*:)", re.IGNORECASE)
 _HIDDEN = b"x-pager-upgrade"
@@ -25,7 +25,7 @@ class HeadTooLarge(Exception):
 class Connection(HttpToolsProtocol):
     """One connection of a client."""
 
-    limits = Limits()
+    limits = LimitSettings()
 
     def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - what uvicorn gives its protocols
         super().__init__(*args, **named)
@@ -128,6 +128,6 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def connection(limits: Limits) -> type[Connection]:
+def connection(limits: LimitSettings) -> type[Connection]:
     """The connection within these limits."""
     return type("Connection", (Connection,), {"limits": limits})
