@@ -31,7 +31,7 @@ from types import FrameType
 from typing import Any
 
 PACKAGES = ("pager", "policies", "instrumentation")
-PLUG_IN_CLASSES = {"Dialect", "Store", "Importer"}  # loaded by this name from each folder or file of their kind
+PLUG_IN_CLASSES = {"Dialect", "Scripted", "Store", "Importer"}  # loaded by name from each plug-in
 OPTIMUM = re.compile(r"instrumentation/(optimum/|_optimum_|optimum\.py|(foresight|oracles|problem)\.py)")
 PAGE = "".join(f"{number}: lantern {number * 7919} meadow {number * 104729}\n" for number in range(100))
 SOON = ("--policy", "fifo_age", "--paging-policy-options", "{ age = 2, size = 500 }")
