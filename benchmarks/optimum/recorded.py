@@ -152,7 +152,7 @@ def _size(prepared: Prepared, gone: Evicted) -> PageSize:
     """What is charged for a page and for its stub, by the bytes of the item with the one and the other."""
     raw = prepared.blobs.get(bytes.fromhex(gone.message), b"")
     stub = tokens_in(len(gone.stub.encode()))
-    without = stubbed(raw, prepared.dialect.sites(raw), {gone.key: gone.stub}) if raw else b""
+    without = stubbed(raw, prepared.dialect.page_spans(raw), {gone.key: gone.stub}) if raw else b""
     with_page, with_stub = (item_tokens(item, prepared.dialect.name) for item in (raw, without))
     return PageSize(with_page - with_stub + stub, stub)
 

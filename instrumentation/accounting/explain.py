@@ -27,7 +27,7 @@ from pager.log.events import (
 )
 from pager.log.store import Store, Stored
 from pager.paging import planner
-from pager.paging.conditions import Caller, carrier_of, terms_of
+from pager.paging.conditions import Caller, terms_of, tool_slot_of
 from pager.paging.page_table import PageTable
 from pager.paging.planner import Plan, Terms
 from pager.paging.planning_rules import PlanningRules
@@ -302,8 +302,8 @@ def _unplanned(case: _ExplainedCall, policy: str) -> str:
             return f"{event.reason}: {event.detail}"
     if case.table.stopped:
         return f"paging has stopped in this branch: {case.table.stopped}"
-    carrier = carrier_of(case.dialect, case.request)
-    return f"it went out in full: {carrier}" if isinstance(carrier, str) else ""
+    tool_slot = tool_slot_of(case.dialect, case.request)
+    return f"it went out in full: {tool_slot}" if isinstance(tool_slot, str) else ""
 
 
 def _warmth(table: PageTable, terms: Terms) -> str:

@@ -24,7 +24,7 @@ from pager.paging.render import (
 from pager.sessions.rebuild import Rebuilder
 from pager.values import Request
 from pager.wire.dialect import Dialect
-from pager.wire.stitching import Carrier
+from pager.wire.stitching import ToolSlot
 
 Fetch = Callable[[bytes], bytes | None]
 
@@ -111,11 +111,11 @@ def _proven(
     dialect: Dialect, request: Request, table: PageTable, call: CallReceived, answer: AnswerFinished
 ) -> Outgoing:
     """The request as it was sent: paged or in full, with cache marks or without, whichever has the logged digest."""
-    place = dialect.carrier(request)
-    carrier = place if isinstance(place, Carrier) else None
-    ways = [render(dialect, request, table, carrier)]
+    place = dialect.tool_slot(request)
+    tool_slot = place if isinstance(place, ToolSlot) else None
+    ways = [render(dialect, request, table, tool_slot)]
     table.set_marks(ends=lacks_marks(dialect, request, table), anchors=[table.last_end + 1])  # before marks were logged
-    ways.append(render(dialect, request, table, carrier))
+    ways.append(render(dialect, request, table, tool_slot))
     for way in [*ways, marked(dialect, request)]:
         if way.digest(call.body) == answer.sent:
             return way

@@ -38,14 +38,14 @@ class ShownText:
 
 def shown_in(dialect: Dialect, raw: bytes) -> Iterator[ShownText]:
     """The texts of an item: its pages, and all others."""
-    message, sites = dialect.decode(raw), dialect.sites(raw)
-    pages = {page.key: page.handle for page in contents(message, sites).pages}
-    split = {site.call_id for site in sites}
+    message, page_spans = dialect.decode(raw), dialect.page_spans(raw)
+    pages = {page.key: page.handle for page in contents(message, page_spans).pages}
+    split = {page_span.call_id for page_span in page_spans}
     for block in message.blocks:
         if not (block.kind in (Kind.CALL, Kind.RESULT) and block.call_id in split):
             yield ShownText(said(block.text) if block.kind is Kind.CALL else block.text)
-    for site in sites:
-        yield ShownText(site.text, pages.get(site.key, ""))
+    for page_span in page_spans:
+        yield ShownText(page_span.text, pages.get(page_span.key, ""))
 
 
 @dataclass(slots=True)

@@ -369,10 +369,10 @@ def _asked(
     dialect: Dialect, tool: str, handles: Sequence[str], resolve: Callable[[str], str | None], limit: int, rounds: int
 ) -> tuple[Leg, Replies]:
     """A hidden leg in which the model asks for these pages, in the given round of its call, and what it was told."""
-    splice = dialect.splice(tool, PASSING)
-    splice.take(dialect.tool_call(_call_name(handles, rounds), tool, {"pages": list(handles)}))
-    replies = held_calls.reply(splice.held(), tool, resolve, _unasked, limit=limit, rounds=rounds)
-    return splice.leg(replies.texts), replies
+    stitcher = dialect.stitcher(tool, PASSING)
+    stitcher.take(dialect.tool_call(_call_name(handles, rounds), tool, {"pages": list(handles)}))
+    replies = held_calls.reply(stitcher.held(), tool, resolve, _unasked, limit=limit, rounds=rounds)
+    return stitcher.leg(replies.texts), replies
 
 
 def _unasked(call: HeldCall) -> Refusal:

@@ -182,7 +182,7 @@ class Prepared:
         """What an item holds; read once."""
         found = self._contents.get(raw)
         if found is None:
-            found = self._contents[raw] = contents(self.dialect.decode(raw), self.dialect.sites(raw))
+            found = self._contents[raw] = contents(self.dialect.decode(raw), self.dialect.page_spans(raw))
         return found
 
     @cached_property

@@ -23,14 +23,14 @@ from pager.log.events import (
     ToolCalled,
 )
 from pager.log.store import Store, Stored
-from pager.paging.conditions import asked_for, carrier_of
+from pager.paging.conditions import asked_for, tool_slot_of
 from pager.paging.priors import SHIPPED, Experience, recalled
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.text.references import said
 from pager.tools.definitions import Offers
 from pager.values import Answer, Request
 from pager.wire.dialect import Dialect
-from pager.wire.stitching import Carrier
+from pager.wire.stitching import ToolSlot
 
 _PROMPT = ("system", "instructions", "tools", "functions", "response_format", "text")
 _MARK = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
@@ -121,7 +121,7 @@ class _LogReader:
         self._begun.add(call.branch)
         answer = self.facts.answers.get(spot)
         said = self._answer(dialect, spot, answer)
-        carrier = _carrier(dialect, request)
+        tool_slot = _carrier(dialect, request)
         fork = opened if opened is not None and opened.parent in self._begun else None
         keep = call.keep if listed else 0
         return RecordedCall(
@@ -136,10 +136,10 @@ class _LogReader:
             fork_call=opened.fork_call if opened else 0,
             model=call.model,
             attempt=call.attempt,
-            tools=carrier.names if carrier is not None and spot[:2] not in self.facts.in_full else None,
+            tools=tool_slot.names if tool_slot is not None and spot[:2] not in self.facts.in_full else None,
             reserve=asked_for(request) if request is not None else 0,
             answered=answer is not None and answer.status < 400 and not answer.error,
-            offers=_offers(dialect, request, carrier),
+            offers=_offers(dialect, request, tool_slot),
             called=said.called,
             head=_head(request) if request is not None and listed else b"",
             lifetime=_lifetime(body),
@@ -206,14 +206,14 @@ def _read(dialect: Dialect, body: bytes) -> Answer:
     return reader.answer()
 
 
-def _carrier(dialect: Dialect, request: Request | None) -> Carrier | None:
-    carrier = carrier_of(dialect, request) if request is not None and request.items else ""
-    return carrier if isinstance(carrier, Carrier) else None
+def _carrier(dialect: Dialect, request: Request | None) -> ToolSlot | None:
+    tool_slot = tool_slot_of(dialect, request) if request is not None and request.items else ""
+    return tool_slot if isinstance(tool_slot, ToolSlot) else None
 
 
-def _offers(dialect: Dialect, request: Request | None, carrier: Carrier | None) -> Offers | None:
+def _offers(dialect: Dialect, request: Request | None, tool_slot: ToolSlot | None) -> Offers | None:
     """The tools that a request offers; None where they stand in an item, which is never changed."""
-    if request is None or (carrier is not None and carrier.item is not None):
+    if request is None or (tool_slot is not None and tool_slot.item is not None):
         return None
     listed = dialect.offers(request)
     return None if listed is None else listed.offers

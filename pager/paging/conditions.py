@@ -15,7 +15,7 @@ from pager.pricing.rates import Models
 from pager.values import Request, Span
 from pager.wire.dialect import Dialect
 from pager.wire.dialects import load as load_dialect
-from pager.wire.stitching import Carrier
+from pager.wire.stitching import ToolSlot
 
 RESERVE = 16_000
 """Tokens left for the answer where neither the request nor the table of models says how many."""
@@ -101,9 +101,9 @@ def marked_prices(prices: Prices, table: PageTable) -> Prices:
     return prices
 
 
-def carrier_of(dialect: Dialect, request: Request) -> Carrier | str:
+def tool_slot_of(dialect: Dialect, request: Request) -> ToolSlot | str:
     """Where a request takes the tool that brings pages back; in words why it can't be paged, where it can't."""
-    return _summary(request) or dialect.carrier(request)
+    return _summary(request) or dialect.tool_slot(request)
 
 
 def _summary(request: Request) -> str:

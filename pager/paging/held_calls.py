@@ -24,7 +24,7 @@ from pager.paging.page_table import PageTable
 from pager.paging.stub import HANDLE
 from pager.tools.check_arguments import STEPS_ON_THE_LOOP, check, is_json, repair_text
 from pager.tools.decide import Sent, Toolset
-from pager.wire.stitching import Held, HeldCall
+from pager.wire.stitching import HeldCall, LegEnd
 
 ROUNDS = 4
 """Legs of one call in which pages may be asked for."""
@@ -70,7 +70,7 @@ class Replies(NamedTuple):
     invalid: tuple[str, ...] = ()
 
 
-def follows(held: Held, rounds: int) -> Next:
+def follows(held: LegEnd, rounds: int) -> Next:
     """What follows a leg, with so many rounds behind it."""
     if not held.calls or not held.whole or rounds >= LONGEST:
         return Next.FINISH
@@ -78,7 +78,7 @@ def follows(held: Held, rounds: int) -> Next:
 
 
 def reply(
-    held: Held,
+    held: LegEnd,
     tool: str,
     resolve: Callable[[str], str | None],
     refuse: Callable[[HeldCall], Refusal],

@@ -10,7 +10,7 @@ from pager.pricing.prices import ASKING, Prices
 from pager.pricing.tokens import BYTES_A_TOKEN
 from pager.text.references import said
 from pager.values import Block, Kind, Message
-from pager.wire.page_spans import Site
+from pager.wire.page_spans import PageSpan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -263,8 +263,8 @@ class Contents(NamedTuple):
     markable: bool = True
 
 
-def contents(message: Message, sites: list[Site]) -> Contents:
-    """What a decoded item with these sites holds."""
+def contents(message: Message, page_spans: list[PageSpan]) -> Contents:
+    """What a decoded item with these page spans holds."""
     calls = [block for block in message.blocks if block.kind is Kind.CALL]
     spoken = [
         said(block.text) if block.kind is Kind.CALL else block.text
@@ -272,7 +272,7 @@ def contents(message: Message, sites: list[Site]) -> Contents:
         if block.kind in (Kind.TEXT, Kind.CALL)
     ]
     return Contents(
-        pages=tuple(page for site in sites if (page := _page(site)) is not None),
+        pages=tuple(page for page_span in page_spans if (page := _page(page_span)) is not None),
         calls=tuple(Made(block.call_id, block.name, block.text) for block in calls),
         results=tuple((block.call_id, block.is_error) for block in message.blocks if block.kind is Kind.RESULT),
         said="\n".join(spoken) if message.role == "assistant" else "",
@@ -300,14 +300,16 @@ def found_again(found: Found, content: str) -> Found:
     return found._replace(handle=handle_of(raw), digest=sha256(raw).digest(), text=content)
 
 
-def _page(site: Site) -> Found | None:
-    """The page at a site, if what stands there is large enough and belongs to a call."""
-    least = SMALLEST_ARGUMENT if site.kind is Kind.CALL else SMALLEST
-    if len(site.text) * 4 < least or not site.call_id:
+def _page(page_span: PageSpan) -> Found | None:
+    """The page at a page span, if what stands there is large enough and belongs to a call."""
+    least = SMALLEST_ARGUMENT if page_span.kind is Kind.CALL else SMALLEST
+    if len(page_span.text) * 4 < least or not page_span.call_id:
         return None
-    content = site.text.encode("utf-8", "surrogatepass")
+    content = page_span.text.encode("utf-8", "surrogatepass")
     if len(content) < least:
         return None
-    kind = "argument" if site.kind is Kind.CALL else "result"
+    kind = "argument" if page_span.kind is Kind.CALL else "result"
     handle, digest = handle_of(content), sha256(content).digest()
-    return Found(site.key, kind, handle, digest, len(content), site.call_id, site.text, site.is_error)
+    return Found(
+        page_span.key, kind, handle, digest, len(content), page_span.call_id, page_span.text, page_span.is_error
+    )

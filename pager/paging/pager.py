@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pager.errors import StoreError
 from pager.log.bypass import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Marked, RepackCause, Repacked
-from pager.paging.conditions import Caller, carrier_of, terms_of
+from pager.paging.conditions import Caller, terms_of, tool_slot_of
 from pager.paging.page import GRACE
 from pager.paging.page_table import Items, PageTable, Slot, Source
 from pager.paging.plan_call import CallPlan, text_at
@@ -27,7 +27,7 @@ from pager.pricing.rates import Models
 from pager.tools.decide import Toolset
 from pager.values import Request
 from pager.wire.dialect import Dialect
-from pager.wire.stitching import Carrier
+from pager.wire.stitching import ToolSlot
 
 BYPASS = "x-pager-bypass"
 ON = Shortening()
@@ -62,7 +62,7 @@ class Paged(CallPlan):
 
     request: Request
     untouched: bool = False
-    carrier: Carrier | None = None  # where the tool is added; None where it is not
+    tool_slot: ToolSlot | None = None  # where the tool is added; None where it is not
     outgoing: Outgoing | None = None
 
     @property
@@ -144,16 +144,16 @@ class Pager:
 
     def _decide(self, paged: Paged) -> tuple[int, ...]:
         """Decide on tools and pages, where the request can carry our tool; the prefixes to end with cache marks."""
-        carrier = carrier_of(paged.dialect, paged.request)
-        if isinstance(carrier, str):
+        tool_slot = tool_slot_of(paged.dialect, paged.request)
+        if isinstance(tool_slot, str):
             if paged.table.tool:
-                self._in_full(paged, BypassReason.CANNOT_CARRY, carrier)
+                self._in_full(paged, BypassReason.CANNOT_CARRY, tool_slot)
             return ()
-        paged.carrier = carrier
-        listed = paged.dialect.offers(paged.request) if self._tools.on and carrier.item is None else None
+        paged.tool_slot = tool_slot
+        listed = paged.dialect.offers(paged.request) if self._tools.on and tool_slot.item is None else None
         if listed is not None:
-            paged.decide_tools(carrier.names, listed.offers, self._tools)
-        anchors = paged.decide_pages(carrier.names)
+            paged.decide_tools(tool_slot.names, listed.offers, self._tools)
+        anchors = paged.decide_pages(tool_slot.names)
         for event in paged.events:
             if isinstance(event, Bypassed) and event.reason == BypassReason.DECISION_REJECTED:
                 log.warning("the policy's decision was rejected: %s", event.detail)
@@ -169,15 +169,15 @@ class Pager:
             return Outgoing(paged.request)
         if paged.full:
             return marked(paged.dialect, paged.request) if paged.table.ends else Outgoing(paged.request)
-        return render(paged.dialect, paged.request, paged.table, paged.carrier)
+        return render(paged.dialect, paged.request, paged.table, paged.tool_slot)
 
     def rescue(self, paged: Paged, excess: int) -> Repacked | None:
         """Evict until the prompt is so many tokens shorter; None if nothing is left to evict, or the branch went on."""
-        carrier = paged.dialect.carrier(paged.request)
-        names = carrier.names if isinstance(carrier, Carrier) else None
+        tool_slot = paged.dialect.tool_slot(paged.request)
+        names = tool_slot.names if isinstance(tool_slot, ToolSlot) else None
         repacked = None if paged.moved_on else paged.rescue(names, excess)
         if repacked is not None:
-            paged.carrier = carrier if isinstance(carrier, Carrier) else None
+            paged.tool_slot = tool_slot if isinstance(tool_slot, ToolSlot) else None
             paged.untouched = False
             paged.outgoing = self._render(paged)
         return repacked

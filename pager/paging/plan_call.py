@@ -133,4 +133,4 @@ def _tokens(text: str) -> int:
 
 def text_at(dialect: Dialect, raw: bytes, key: str) -> str | None:
     """The text of the page with this key in an item; None if there is none."""
-    return next((site.text for site in dialect.sites(raw) if site.key == key), None)
+    return next((page_span.text for page_span in dialect.page_spans(raw) if page_span.key == key), None)

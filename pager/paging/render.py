@@ -14,9 +14,10 @@ from pager.paging.page_in import definition
 from pager.paging.page_table import PageTable, Slot
 from pager.tools.decide import Toolset
 from pager.values import Request, Span
+from pager.wire.byte_edits import apply_edits
 from pager.wire.dialect import Dialect
-from pager.wire.page_spans import spliced, stubbed
-from pager.wire.stitching import Carrier
+from pager.wire.page_spans import stubbed
+from pager.wire.stitching import ToolSlot
 
 WORTH_MARKING = 4_096  # bytes; providers cache nothing that is shorter
 Edit = tuple[Span, bytes]
@@ -56,7 +57,7 @@ class Outgoing:
         """The bytes that go out."""
         request, (edits, more) = self.request, self._written()
         if not more:
-            return spliced(request.body, edits)
+            return apply_edits(request.body, edits)
         end = request.starts[-1] + len(request.items[-1])
         between = request.separator or b","
         added = b"".join(between + item for item in more)
@@ -64,7 +65,7 @@ class Outgoing:
         last = [edit for edit in edits if edit[0].end == end]
         others = [edit for edit in edits if edit[0].end != end]
         span, new = last[0] if last else (Span(end, end), b"")
-        return spliced(request.body, [*others, (span, new + added)])
+        return apply_edits(request.body, [*others, (span, new + added)])
 
     def _written(self) -> tuple[tuple[Edit, ...], tuple[bytes, ...]]:
         """The edits, and the items that follow, with the mark that a hidden leg gets."""
@@ -92,19 +93,19 @@ class Outgoing:
         return replace(self, choice=dialect.forbid_calls(self.request))
 
 
-def render(dialect: Dialect, request: Request, table: PageTable, carrier: Carrier | None) -> Outgoing:
-    """The request of the table's latest call as it goes out now; without a carrier the tool is not added."""
-    edits, short = _edits(dialect, request, table, carrier, table.anchors)
+def render(dialect: Dialect, request: Request, table: PageTable, tool_slot: ToolSlot | None) -> Outgoing:
+    """The request of the table's latest call as it goes out now; without a tool slot the tool is not added."""
+    edits, short = _edits(dialect, request, table, tool_slot, table.anchors)
     if not table.mark_legs:
         return Outgoing(request, edits, tools=short)
     mark_leg = partial(dialect.mark, lifetime=table.anchor_lifetime(len(table.slots) + 1))
     fewer = table.anchors[: table.free_marks - 1] if len(table.anchors) >= table.free_marks else None
-    leg_edits = None if fewer is None else _edits(dialect, request, table, carrier, fewer)[0]
+    leg_edits = None if fewer is None else _edits(dialect, request, table, tool_slot, fewer)[0]
     return Outgoing(request, edits, tools=short, mark_leg=mark_leg, leg_edits=leg_edits)
 
 
 def _edits(
-    dialect: Dialect, request: Request, table: PageTable, carrier: Carrier | None, anchors: Sequence[int]
+    dialect: Dialect, request: Request, table: PageTable, tool_slot: ToolSlot | None, anchors: Sequence[int]
 ) -> tuple[tuple[Edit, ...], Toolset | None]:
     """All edits of the client's body, and in which forms its tools are sent."""
     head, last = dialect.mark_head(request) if table.ends else None, len(table.slots)
@@ -112,8 +113,8 @@ def _edits(
     marked = {count - 1: table.anchor_lifetime(count) for count in prefixes if 0 < count <= last}
     edits = [*_slots(dialect, request, table, marked)]
     short = None
-    if carrier is not None and table.tool:
-        edits += _tool(request, carrier, definition(dialect.name, table.tool))
+    if tool_slot is not None and table.tool:
+        edits += _tool(request, tool_slot, definition(dialect.name, table.tool))
         listed = dialect.offers(request) if table.tools is not None and table.tools.shortened else None
         if table.tools is not None and listed is not None and listed.offers.digest == table.tools.digest:
             short = table.tools
@@ -168,7 +169,7 @@ def with_stubs(dialect: Dialect, slot: Slot, raw_of: Callable[[Slot], bytes]) ->
         raw, stubs = raw_of(slot), {page.key: page.stub for page in slot.pages if page.stub}
         if not stubs:
             return raw
-        slot.sent = stubbed(raw, dialect.sites(raw), stubs)
+        slot.sent = stubbed(raw, dialect.page_spans(raw), stubs)
     return slot.sent
 
 
@@ -180,11 +181,11 @@ def _span(request: Request, item: int, count: int) -> Span:
     return Span(start, request.starts[last] + len(request.items[last]))
 
 
-def _tool(request: Request, carrier: Carrier, entry: bytes) -> list[Edit]:
+def _tool(request: Request, tool_slot: ToolSlot, entry: bytes) -> list[Edit]:
     """The edit that adds the tool; tools stand in no item that holds a page."""
-    shift = request.starts[carrier.item] if carrier.item is not None else 0
-    at = shift + carrier.at
-    return [(Span(at, at), carrier.before + entry + carrier.after)]
+    shift = request.starts[tool_slot.item] if tool_slot.item is not None else 0
+    at = shift + tool_slot.at
+    return [(Span(at, at), tool_slot.before + entry + tool_slot.after)]
 
 
 def _overlap(left: Span, right: Span) -> bool:

@@ -100,4 +100,4 @@ class SessionPages:
 
 
 def _contents(dialect: Dialect, raw: bytes) -> Contents:
-    return contents(dialect.decode(raw), dialect.sites(raw))
+    return contents(dialect.decode(raw), dialect.page_spans(raw))

@@ -37,7 +37,7 @@ from pager.proxy.redaction import redacted
 from pager.proxy.retries import Retries, RetryLimits, Setback
 from pager.proxy.stream_head import Opening
 from pager.tools.decide import Sent
-from pager.wire.stitching import Held, Splice
+from pager.wire.stitching import LegEnd, Stitcher
 
 REFUSALS = frozenset({400, 413, 422})
 """Statuses by which a provider says that it does not like the request itself."""
@@ -168,7 +168,7 @@ class FaultLoop:
         self._counted = counted
         self._outgoing = paged.outgoing or Outgoing(paged.request)
         self._guard = Guard(paged.table, paged.tools, settings.prepare)
-        self._splice: Splice | None = None
+        self._stitcher: Stitcher | None = None
         self._unmodified = not self._outgoing.changed
         self._fell_back = False
         self._shown = False
@@ -201,9 +201,9 @@ class FaultLoop:
         """Go through all legs until the client has its answer; False if it must end as a broken one."""
         if self._counted is not None:
             yield from self._fit(self._counted)
-        carrier, tool = self._paged.carrier, self._paged.table.tool
-        if carrier is not None and (tool or self._counted is not None):
-            self._splice = self._dialect.splice(tool or name_for(carrier.names), self._guard, self._paged.tools)
+        tool_slot, tool = self._paged.tool_slot, self._paged.table.tool
+        if tool_slot is not None and (tool or self._counted is not None):
+            self._stitcher = self._dialect.stitcher(tool or name_for(tool_slot.names), self._guard, self._paged.tools)
         while (yield from self._leg()):
             pass
         return not self._torn
@@ -232,15 +232,15 @@ class FaultLoop:
             if (yield from self._again(Setback(phase, str(broke)))):
                 return True
             raise
-        if came is Came.LEG and self._splice is not None:
-            return (yield from self._ended(self._splice, begun))
+        if came is Came.LEG and self._stitcher is not None:
+            return (yield from self._ended(self._stitcher, begun))
         return came is Came.AGAIN
 
     def _request(self) -> SendLeg:
         very_last = self.rounds >= rules.LONGEST
         outgoing = self._outgoing.without_calls(self._dialect) if very_last else self._outgoing
         body = self._own_body if self._unmodified else outgoing.body()
-        return SendLeg(body, own_bytes=self._unmodified, readable=self._splice is not None)
+        return SendLeg(body, own_bytes=self._unmodified, readable=self._stitcher is not None)
 
     def _take(self, head: ResponseHead) -> Flow[Came]:
         """Take one response."""
@@ -251,13 +251,13 @@ class FaultLoop:
         yield from self._accepted()
         encoding = head.headers.get("content-encoding", "")
         unreadable = not request_body.is_known(encoding)
-        if self._splice is None or ((self._fell_back or unreadable) and not self._started):
+        if self._stitcher is None or ((self._fell_back or unreadable) and not self._started):
             yield from self._start(StartReply())
             yield from self._pass_on()
             return Came.OVER
         if "text/event-stream" in head.headers.get("content-type", ""):
-            return (yield from self._stream(self._splice))
-        return Came.LEG if (yield from self._whole(encoding, self._splice)) else Came.OVER
+            return (yield from self._stream(self._stitcher))
+        return Came.LEG if (yield from self._whole(encoding, self._stitcher)) else Came.OVER
 
     def _start(self, reply: StartReply) -> Flow[None]:
         self._started = True
@@ -278,8 +278,8 @@ class FaultLoop:
         if self._refusal:
             yield from self._bypassed(BypassReason.REFUSED_BOTH, self._refusal)
         self._attempt.take(body)
-        if self._started and self._splice is not None:
-            yield Show(self._splice.fail(head.status, setback.words))
+        if self._started and self._stitcher is not None:
+            yield Show(self._stitcher.fail(head.status, setback.words))
             self._torn = not self._dialect.ends_on_error
         else:
             yield from self._start(StartReply())
@@ -288,8 +288,8 @@ class FaultLoop:
 
     def _again(self, setback: Setback) -> Flow[bool]:
         """Wait until a hidden leg that failed may be sent once more; False if it may not be."""
-        splice = self._splice
-        if not self.rounds or splice is None or self._given_up or (self._started and not splice.silent):
+        stitcher = self._stitcher
+        if not self.rounds or stitcher is None or self._given_up or (self._started and not stitcher.silent):
             return False
         self._tries += 1
         wait = self._retries.delay(setback, self._settings.moment())
@@ -299,63 +299,63 @@ class FaultLoop:
         yield Append([LegFailed(*where, phase=setback.phase, error=error, status=setback.status, wait=wait)])
         if wait is None:
             return False
-        splice.retract()
+        stitcher.retract()
         yield Wait(wait)
         return True
 
-    def _stream(self, splice: Splice) -> Flow[Came]:
+    def _stream(self, stitcher: Stitcher) -> Flow[Came]:
         """Pass a stream on as it comes, without what is held back; one that is refused is followed by another."""
         if not self._started:
             yield from self._start(StartReply(rewritten=True))
         opening = Opening(hidden=bool(self.rounds))
         while chunk := (yield ReadChunk(decoded=True)):
             self._attempt.take(chunk)
-            out = splice.feed(opening.feed(chunk))
-            if self.rounds and not splice.silent:
-                out += splice.feed(opening.release())
+            out = stitcher.feed(opening.feed(chunk))
+            if self.rounds and not stitcher.silent:
+                out += stitcher.feed(opening.release())
             self._spoken = self._spoken or bool(out)
             yield Show(out)
             if opening.found is not None:
                 if (yield from self._shorten(opening.found)):
-                    self._go_on(splice)
+                    self._go_on(stitcher)
                     return Came.AGAIN
-                yield from self._give_up(splice, opening)
+                yield from self._give_up(stitcher, opening)
             if opening.setback is not None:
                 if (yield from self._again(opening.setback)):
                     return Came.AGAIN
-                yield from self._give_up(splice, opening)
-        yield Show(splice.feed(opening.release()))
-        return Came.AGAIN if (yield from self._broke_off(splice)) else Came.LEG
+                yield from self._give_up(stitcher, opening)
+        yield Show(stitcher.feed(opening.release()))
+        return Came.AGAIN if (yield from self._broke_off(stitcher)) else Came.LEG
 
-    def _give_up(self, splice: Splice, opening: Opening) -> Flow[None]:
+    def _give_up(self, stitcher: Stitcher, opening: Opening) -> Flow[None]:
         """Show the client the error in a stream; whatever else comes of it, the answer is over then."""
         self._given_up = True
-        yield Show(splice.feed(opening.release()))
+        yield Show(stitcher.feed(opening.release()))
 
-    def _broke_off(self, splice: Splice) -> Flow[bool]:
+    def _broke_off(self, stitcher: Stitcher) -> Flow[bool]:
         """Whether a hidden leg ended without an end, and is sent again."""
-        if not self.rounds or not splice.silent:
+        if not self.rounds or not stitcher.silent:
             return False
-        answer = splice.answer()
+        answer = stitcher.answer()
         if answer.complete:
             return False
         error = answer.error or "the stream ended before the answer did"
         return (yield from self._again(Setback(FailurePhase.STREAM, error)))
 
-    def _go_on(self, splice: Splice) -> None:
+    def _go_on(self, stitcher: Stitcher) -> None:
         """The next leg goes on with the client's stream; where none of it has been sent, it begins it."""
         if self._spoken:
-            splice.go_on()
+            stitcher.go_on()
         else:
-            self._splice = self._dialect.splice(self._paged.table.tool, self._guard, self._paged.tools)
+            self._stitcher = self._dialect.stitcher(self._paged.table.tool, self._guard, self._paged.tools)
 
-    def _whole(self, encoding: str, splice: Splice) -> Flow[bool]:
+    def _whole(self, encoding: str, stitcher: Stitcher) -> Flow[bool]:
         """Take an answer in one piece; False if it can't be read: then it has been passed on as it came."""
         largest = self._settings.largest
         raw: bytes = yield ReadBody(largest)
         try:
             plain = request_body.decoded(raw, encoding, largest)
-            splice.take(plain)
+            stitcher.take(plain)
         except (NotUnderstood, BadRequest):
             yield from self._start(StartReply())
             self._attempt.take(raw)
@@ -365,29 +365,29 @@ class FaultLoop:
         self._attempt.take(plain)
         return True
 
-    def _ended(self, splice: Splice, begun: float) -> Flow[bool]:
+    def _ended(self, stitcher: Stitcher, begun: float) -> Flow[bool]:
         """A leg has come to its end: go on with another, or end the answer."""
         self._tries = 0
-        held = splice.held()
+        held = stitcher.held()
         self._shown = held.shown
         what = rules.follows(held, self.rounds)
         if what is not Next.FINISH:
-            yield from self._answer(splice, held, begun)
+            yield from self._answer(stitcher, held, begun)
         if what is Next.RESEND:
-            splice.go_on()
+            stitcher.go_on()
             return True
         if held.calls and held.whole and not held.mixed and not held.shown and not self._fell_back:
-            yield from self._ask_anew(splice)
+            yield from self._ask_anew(stitcher)
             return True
-        end = splice.finish()
+        end = stitcher.finish()
         if not self._started:
             yield from self._start(StartReply(rewritten=True, length=len(end)))
         yield Show(end)
         return False
 
-    def _ask_anew(self, splice: Splice) -> Flow[None]:
+    def _ask_anew(self, stitcher: Stitcher) -> Flow[None]:
         """The model calls what it can't call and says nothing else: let it answer the client's own request."""
-        splice.go_on()
+        stitcher.go_on()
         self._fall_back()
         yield from self._bypassed(
             BypassReason.KEPT_ASKING, f"page_in was called {self.rounds + 1} times for one answer"
@@ -398,7 +398,7 @@ class FaultLoop:
         self._unmodified = self._fell_back = True
         self._guard.sent_as(None)
 
-    def _answer(self, splice: Splice, held: Held, begun: float) -> Flow[None]:
+    def _answer(self, stitcher: Stitcher, held: LegEnd, begun: float) -> Flow[None]:
         """Answer what the model asked for, keep the leg in the prompt, and log it before anything goes on."""
         call, table = self._call, self._paged.table
         pager, branch = self._pager, call.placement.branch.number
@@ -414,9 +414,9 @@ class FaultLoop:
         replies: rules.Replies = yield InThread(reply)
         self._guard.answered(corrected=bool(replies.invalid))
         tools = {handle: tool for handle in replies.pages if (tool := pager.tool(call.session.pages, handle))}
-        leg = splice.leg(replies.texts)
+        leg = stitcher.leg(replies.texts)
         said, body = msgspec.json.encode(leg), b"".join(self._attempt.chunks)
-        answer = splice.answer()
+        answer = stitcher.answer()
         finished = LegFinished(
             branch=branch,
             call=call.placement.call,
@@ -504,6 +504,6 @@ class FaultLoop:
         self._outgoing = (paged.outgoing or self._outgoing).followed_by(more)
         self._unmodified = False
         self._guard.sent_as(paged.tools)
-        if self._splice is None and paged.carrier is not None:
-            self._splice = self._dialect.splice(paged.table.tool, self._guard, paged.tools)
+        if self._stitcher is None and paged.tool_slot is not None:
+            self._stitcher = self._dialect.stitcher(paged.table.tool, self._guard, paged.tools)
         return True

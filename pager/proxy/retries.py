@@ -14,6 +14,7 @@ from typing import NamedTuple
 import orjson
 
 from pager.log.events import FailurePhase
+from pager.wire.common import is_passing
 
 FIRST_DELAY = 0.5
 """Seconds before the first retry; twice as many before each further one."""
@@ -24,7 +25,6 @@ LONGEST_DELAY = 8.0
 JITTER = 0.25
 """The share of a delay that is left to chance, so that calls that failed together do not come back together."""
 
-_PASSING = frozenset({408, 409, 429})
 _FOR_GOOD = (b"insufficient_quota", b"billing_hard_limit_reached")
 # What errors inside a stream are called that have nothing to do with the request itself.
 _TEMPORARY = (
@@ -88,11 +88,6 @@ class Retries:
             return None
         self.count += 1
         return wait
-
-
-def is_passing(status: int) -> bool:
-    """Whether the same request may get another answer than this status."""
-    return status in _PASSING or status >= 500
 
 
 def refused(status: int, headers: Mapping[str, str], body: bytes, now: float) -> Setback:

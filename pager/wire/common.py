@@ -315,6 +315,14 @@ def openai_error(status: int, message: str) -> bytes:
     return orjson.dumps({"error": error_body(message, type=kind, param=None, code=_OPENAI_CODES.get(status))})
 
 
+_PASSING = frozenset({408, 409, 429})
+
+
+def is_passing(status: int) -> bool:
+    """Whether the same request may get another answer than this status."""
+    return status in _PASSING or status >= 500
+
+
 def member_edit(request: Request, name: str, value: bytes) -> tuple[Span, bytes]:
     """The edit that gives a member of the body this value, whether the body has the member or not."""
     if name in request.members:

@@ -17,14 +17,14 @@ from pager.values import (
     Request,
     Span,
 )
-from pager.wire.page_spans import Site
+from pager.wire.page_spans import PageSpan
 from pager.wire.parse_cache import ParseCache
 from pager.wire.stitching import (
-    Carrier,
+    CallFilter,
     Expansion,
-    Guard,
     Leg,
-    Splice,
+    Stitcher,
+    ToolSlot,
 )
 
 
@@ -97,11 +97,11 @@ class Dialect(ABC):
         """Read one message; what can't be read becomes an opaque message, never an error."""
 
     @abstractmethod
-    def sites(self, raw: bytes) -> list[Site]:
+    def page_spans(self, raw: bytes) -> list[PageSpan]:
         """The places in a message where a page may stand; none in a message that can't be read exactly."""
 
     @abstractmethod
-    def carrier(self, request: Request) -> Carrier | str:
+    def tool_slot(self, request: Request) -> ToolSlot | str:
         """Where a tool of ours can be added to this request, or why it can't be."""
 
     def mark(self, raw: bytes, lifetime: float = 0.0) -> bytes | None:  # noqa: ARG002 - for those that have marks
@@ -132,7 +132,7 @@ class Dialect(ABC):
         """The tools that the request offers; None where there are none that could be sent shorter."""
 
     @abstractmethod
-    def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:
+    def stitcher(self, tool: str, guard: CallFilter, tools: Toolset | None = None) -> Stitcher:
         """The state machine for one call to which the tool with this name was added.
 
         What the ``guard`` holds is held back, too; it waits for calls that the guard watches, and for no others.

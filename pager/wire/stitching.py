@@ -1,7 +1,7 @@
 """What passes between the wire formats and a call with hidden legs.
 
 A leg is one upstream request inside a call. The model may call the tool that we added; that call is held back, answered
-here, and a further leg follows. A splice is the state machine for one call: it takes the bytes of every leg and gives
+here, and a further leg follows. A stitcher is the state machine for one call: it takes the bytes of every leg and gives
 out one coherent answer for the client, without a trace of what was held back. It does no I/O: whoever drives it sends.
 
 What a hidden leg said, and what it was answered, stands in the prompt from then on. The client knows nothing of it and
@@ -17,7 +17,7 @@ import msgspec
 from pager.values import Answer
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class LegPart(msgspec.Struct, frozen=True, array_like=True):
     """One piece of what a leg said, in the form in which a request repeats it; ``hidden`` if the client never saw it.
 
     ``raw`` is JSON: a string for text and reasoning of Chat Completions, a call there; a content block of Messages; an
@@ -35,7 +35,7 @@ class Leg(msgspec.Struct, frozen=True, array_like=True):
     ``mixed``: the client was shown other calls beside, so that no further leg followed: its results come first.
     """
 
-    parts: list[Part]
+    parts: list[LegPart]
     results: list[msgspec.Raw]
     mixed: bool = False
 
@@ -49,7 +49,7 @@ class HeldCall(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LegEnd:
     """What a leg that came to its end keeps from the client.
 
     ``mixed`` if calls of the client's own tools were shown beside. ``whole`` is False where the leg broke off, or was
@@ -64,7 +64,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
+class ToolSlot:
     """Where one more tool can be written into a request, and the names that are taken.
 
     ``at`` is a place in the body, or in the raw item number ``item`` where tools stand in one. ``before`` and ``after``
@@ -93,7 +93,7 @@ class Expander(Protocol):
         """The expansion of the first of these items; None if the legs' place is elsewhere."""
 
 
-class Guard(Protocol):
+class CallFilter(Protocol):
     """Knows which calls of the client's own tools must not reach it."""
 
     def watches(self, name: str) -> bool:
@@ -116,7 +116,7 @@ class _Passing:
 PASSING: Final = _Passing()
 
 
-class Splice(Protocol):
+class Stitcher(Protocol):
     """One call as the client sees it, made of its legs; begun with the first leg."""
 
     def feed(self, chunk: bytes) -> bytes:
@@ -125,7 +125,7 @@ class Splice(Protocol):
     def take(self, body: bytes) -> None:
         """Take a leg that came in one piece; raises NotUnderstood."""
 
-    def held(self) -> Held:
+    def held(self) -> LegEnd:
         """What the leg that has come to its end holds back."""
 
     def answer(self) -> Answer:

@@ -408,19 +408,19 @@ def test_a_leg_that_fails_before_it_shows_anything_leaves_no_trace(dialect, fail
     for length in range(len(broken)):
         told = []
         for fails in (False, True):
-            splice = dialect.splice("page_in", guard)
-            got = splice.feed(b"".join(asked))
-            assert splice.held().calls
-            splice.go_on()
+            stitcher = dialect.stitcher("page_in", guard)
+            got = stitcher.feed(b"".join(asked))
+            assert stitcher.held().calls
+            stitcher.go_on()
             if fails:
-                got += splice.feed(b"".join(broken[:length]) + broken[length][:9])
-                if not splice.silent:
+                got += stitcher.feed(b"".join(broken[:length]) + broken[length][:9])
+                if not stitcher.silent:
                     break
-                splice.retract()
+                stitcher.retract()
                 retracted += 1
-            got += splice.feed(b"".join(last))
-            splice.held()
-            got += splice.finish()
+            got += stitcher.feed(b"".join(last))
+            stitcher.held()
+            got += stitcher.finish()
             told.append([one for one in got.split(b"\n\n") if b'"content":""' not in one and b"ping" not in one])
         assert told[0] == told[-1]
     assert retracted >= 2 if failed.calls and not failed.text else retracted
@@ -429,7 +429,7 @@ def test_a_leg_that_fails_before_it_shows_anything_leaves_no_trace(dialect, fail
 @every_dialect
 @pytest.mark.parametrize("said", [ASKS, READS, Say("Just words."), Say(calls=[*ASKS.calls, *READS.calls])])
 def test_the_answer_of_a_stitched_leg_is_the_one_that_a_reader_finds(dialect, said):
-    streamed, whole = dialect.splice("page_in", Watching(lambda _: False)), dialect.splice("page_in", Unwatched())
+    streamed, whole = dialect.stitcher("page_in", Watching(lambda _: False)), dialect.stitcher("page_in", Unwatched())
     stream = b"".join(events_of(dialect, said, 0))
     reader = dialect.reader()
     for at in range(0, len(stream), 50):

@@ -1,4 +1,4 @@
-"""Guards for tests of splices: which calls wait until they are complete, and which are held back."""
+"""Guards for tests of stitchers: which calls wait until they are complete, and which are held back."""
 
 
 class Watching:

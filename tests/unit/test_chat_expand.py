@@ -12,7 +12,7 @@ from pager.values import Usage
 from pager.wire.chat.scripted import Scripted as Chat
 from pager.wire.dialects import load
 from pager.wire.scripted import Call, Say, Turn
-from pager.wire.stitching import Carrier, Expansion
+from pager.wire.stitching import Expansion, ToolSlot
 
 chat = load("chat")
 TOOL = "page_in"
@@ -40,8 +40,8 @@ def request(raw_tools=None, **fields):
 
 
 def with_tool(asked) -> dict:
-    place = chat.carrier(asked)
-    assert isinstance(place, Carrier)
+    place = chat.tool_slot(asked)
+    assert isinstance(place, ToolSlot)
     assert place.item is None
     entry = place.before + definition("chat", TOOL) + place.after
     return json.loads(asked.body[: place.at] + entry + asked.body[place.at :])
@@ -54,7 +54,7 @@ def test_the_tool_goes_to_the_end_of_the_list():
     tools = [function("a"), function("b")]
     asked = request(tools=tools, n=1, tool_choice="auto", logprobs=False, top_logprobs=None, functions=[])
     assert with_tool(asked)["tools"] == [*tools, OURS]
-    assert chat.carrier(asked).names == {"a", "b"}
+    assert chat.tool_slot(asked).names == {"a", "b"}
 
 
 @pytest.mark.parametrize("marked", [function("b", **MARK), {"type": "function", "function": {"name": "b", **MARK}}])
@@ -66,7 +66,7 @@ def test_the_tool_goes_before_the_first_entry_with_a_cache_mark(marked):
 
 def test_all_names_are_taken_whatever_the_kind_of_tool():
     odd = [{"type": "custom", "custom": {"name": "c"}}, {"type": "function", "name": "flat"}, {"type": "web_search"}, 7]
-    assert chat.carrier(request(tools=[function("a"), *odd])).names == {"a", "c", "flat"}
+    assert chat.tool_slot(request(tools=[function("a"), *odd])).names == {"a", "c", "flat"}
     assert with_tool(request(tools=odd))["tools"] == [*odd, OURS]
 
 
@@ -90,7 +90,7 @@ def test_all_names_are_taken_whatever_the_kind_of_tool():
 )
 def test_a_request_that_must_not_get_the_tool_says_why(fields, reason):
     tools = {} if reason == "no tools" else {"tools": [function("a")]}
-    assert chat.carrier(request(**{**tools, **fields})) == reason
+    assert chat.tool_slot(request(**{**tools, **fields})) == reason
 
 
 blanks = st.text(" \t\n\r", max_size=2)
@@ -123,15 +123,15 @@ def turn(number, say) -> Turn:
 
 def legs_of(*says):
     """The hidden legs of a call, and the message that the client was shown."""
-    splice, legs = chat.splice(TOOL, Watching(lambda arguments: "pg_" in arguments)), []
+    stitcher, legs = chat.stitcher(TOOL, Watching(lambda arguments: "pg_" in arguments)), []
     for number, say in enumerate(says):
         if number:
-            splice.go_on()
-        splice.take(json.dumps(Chat().whole(turn(number, say))).encode())
-        held = splice.held()
+            stitcher.go_on()
+        stitcher.take(json.dumps(Chat().whole(turn(number, say))).encode())
+        held = stitcher.held()
         if held.calls:
-            legs.append(splice.leg([f"page {number}.{at}" for at in range(len(held.calls))]))
-    return legs, json.loads(splice.finish())["choices"][0]["message"]
+            legs.append(stitcher.leg([f"page {number}.{at}" for at in range(len(held.calls))]))
+    return legs, json.loads(stitcher.finish())["choices"][0]["message"]
 
 
 def raw(message) -> bytes:
@@ -260,9 +260,9 @@ NEXT = {"type": "reasoning.text", "text": " Ah.", "signature": "2"}
 def thinking_leg(details):
     message = {**Chat().whole(turn(0, Say("", [HIDDEN])))["choices"][0]["message"], "reasoning": "Hm."}
     choice = {"index": 0, "message": {**message, "reasoning_details": details}, "finish_reason": "tool_calls"}
-    splice = chat.splice(TOOL, Watching(lambda _: False))
-    splice.take(raw({"id": "1", "choices": [choice]}))
-    return splice.leg(["page"])
+    stitcher = chat.stitcher(TOOL, Watching(lambda _: False))
+    stitcher.take(raw({"id": "1", "choices": [choice]}))
+    return stitcher.leg(["page"])
 
 
 def test_structured_reasoning_goes_back_under_the_names_it_came_with():

@@ -26,7 +26,7 @@ from pager.paging.page_table import Items
 from pager.paging.policy import PageView, Prices
 from pager.paging.session_pages import TableSource
 from pager.wire.dialects import load
-from pager.wire.stitching import Leg, Part
+from pager.wire.stitching import Leg, LegPart
 
 chat = load("chat")
 TERMS = planner.Terms(Prices(), window=10_000, reserve=1_000)
@@ -207,7 +207,7 @@ class Branch:
         function = {"name": "page_in", "arguments": json.dumps({"pages": [handle]})}
         call = {"id": asked, "type": "function", "function": function}
         back = {"role": "tool", "tool_call_id": asked, "content": f"=== {handle} ===\n{text(nth)}"}
-        parts = [Part("text", raw(self.leg)), Part("call", raw(call), True)]
+        parts = [LegPart("text", raw(self.leg)), LegPart("call", raw(call), True)]
         self.table.keep_leg(self.table.call, 1, Leg(parts, [raw(back)]), [handle])
 
     def look(self):

@@ -15,7 +15,7 @@ from pager.paging.held_calls import (
     follows,
     reply,
 )
-from pager.wire.stitching import Held, HeldCall
+from pager.wire.stitching import HeldCall, LegEnd
 
 A, B = "pg_aaaaaaaaaaaaaaaa", "pg_bbbbbbbbbbbbbbbb"
 PAGES = {A: "one\ntwo\n", B: "x" * 5_000}
@@ -30,20 +30,20 @@ def refused(call):
 
 
 def answered(*calls, limit=100_000, rounds=1):
-    return reply(Held(calls), "page_in", PAGES.get, refused, limit=limit, rounds=rounds)
+    return reply(LegEnd(calls), "page_in", PAGES.get, refused, limit=limit, rounds=rounds)
 
 
 @pytest.mark.parametrize(
     ("held", "rounds", "following"),
     [
-        (Held(), 0, Next.FINISH),
-        (Held((asked(A),)), 0, Next.RESEND),
-        (Held((asked(A),)), ROUNDS - 1, Next.RESEND),
-        (Held((asked(A),)), LONGEST, Next.FINISH),
-        (Held((asked(A),), mixed=True), 0, Next.LATER),
-        (Held((asked(A),), mixed=True), LONGEST, Next.FINISH),
-        (Held((asked(A),), whole=False), 0, Next.FINISH),
-        (Held((asked(A),), mixed=True, whole=False), 0, Next.FINISH),
+        (LegEnd(), 0, Next.FINISH),
+        (LegEnd((asked(A),)), 0, Next.RESEND),
+        (LegEnd((asked(A),)), ROUNDS - 1, Next.RESEND),
+        (LegEnd((asked(A),)), LONGEST, Next.FINISH),
+        (LegEnd((asked(A),), mixed=True), 0, Next.LATER),
+        (LegEnd((asked(A),), mixed=True), LONGEST, Next.FINISH),
+        (LegEnd((asked(A),), whole=False), 0, Next.FINISH),
+        (LegEnd((asked(A),), mixed=True, whole=False), 0, Next.FINISH),
     ],
     ids=["nothing", "held", "last round", "one too many", "mixed", "mixed, one too many", "cut", "mixed, cut"],
 )

@@ -36,7 +36,7 @@ from pager.proxy.call import CallLog, unread_request
 from pager.proxy.log_records import Incoming
 from pager.values import Usage
 from pager.wire.dialects import load
-from pager.wire.stitching import Leg, Part
+from pager.wire.stitching import Leg, LegPart
 
 FIFO = {"age": 1, "size": 500}
 
@@ -314,7 +314,10 @@ def test_a_page_that_was_asked_for_stays_a_while():
     asked = {"id": "h1", "type": "function", "function": {"name": "page_in", "arguments": json.dumps([handle])}}
 
     async def page_in(call_log, pager, entry, now):
-        parts = [Part("text", msgspec.Raw(b'"I look."')), Part("call", msgspec.Raw(json.dumps(asked).encode()), True)]
+        parts = [
+            LegPart("text", msgspec.Raw(b'"I look."')),
+            LegPart("call", msgspec.Raw(json.dumps(asked).encode()), True),
+        ]
         leg = Leg(parts, [msgspec.Raw(json.dumps(result("h1", brought)).encode())])
         said = msgspec.json.encode(leg)
         event = LegFinished(

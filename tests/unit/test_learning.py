@@ -50,7 +50,7 @@ from pager.proxy.log_records import Incoming, Outcome
 from pager.tools.decide import Sent, Toolset
 from pager.values import Answer, Usage
 from pager.wire.dialects import load
-from pager.wire.stitching import Leg, Part
+from pager.wire.stitching import Leg, LegPart
 
 CHAT = load("chat")
 HOUR, DAY = 3_600.0, 86_400.0
@@ -189,7 +189,7 @@ def test_copies_that_were_paged_in_are_pages_of_no_tool():
     function = {"name": "page_in", "arguments": "{}"}
     asked = {"id": "h1", "type": "function", "function": function}
     hidden = Leg(
-        [Part("text", msgspec.Raw(b'"I look."')), Part("call", msgspec.Raw(json.dumps(asked).encode()), True)],
+        [LegPart("text", msgspec.Raw(b'"I look."')), LegPart("call", msgspec.Raw(json.dumps(asked).encode()), True)],
         [msgspec.Raw(json.dumps(result("h1", content)).encode())],
     )
     visible = call("c2", "look", query=text("query"))  # stands in the client's message, which the leg was cut out of

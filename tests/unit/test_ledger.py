@@ -62,7 +62,7 @@ from pager.proxy.call import CallLog, unread_request
 from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
-from pager.wire.stitching import Leg, Part
+from pager.wire.stitching import Leg, LegPart
 
 FIFO = {"age": 1, "size": 500}
 
@@ -102,7 +102,10 @@ def asked_for(handle, number, *, usage=None, pages=None, **more):
     asked = {"id": "h1", "type": "function", "function": {"name": "page_in", "arguments": json.dumps([handle])}}
 
     async def page_in(call_log, pager, entry, now):
-        parts = [Part("text", msgspec.Raw(b'"I look."')), Part("call", msgspec.Raw(json.dumps(asked).encode()), True)]
+        parts = [
+            LegPart("text", msgspec.Raw(b'"I look."')),
+            LegPart("call", msgspec.Raw(json.dumps(asked).encode()), True),
+        ]
         leg = Leg(parts, [msgspec.Raw(json.dumps(result("h1", brought)).encode())])
         said, none = msgspec.json.encode(leg), sha256(b"")
         handles = [handle] if pages is None else pages

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pager.values import Span
 from pager.wire.dialects import load
 from pager.wire.json_spans import elements, members
-from pager.wire.stitching import Expansion, Leg, Part
+from pager.wire.stitching import Expansion, Leg, LegPart
 
 messages = load("messages")
 KINDS = {"text": "text", "thinking": "reasoning", "redacted_thinking": "reasoning", "tool_use": "call"}
@@ -51,7 +51,7 @@ def is_hidden(block):
 
 
 def leg(*blocks) -> Leg:
-    parts = [Part(KINDS.get(block["type"], "other"), raw(block), is_hidden(block)) for block in blocks]
+    parts = [LegPart(KINDS.get(block["type"], "other"), raw(block), is_hidden(block)) for block in blocks]
     results = [raw(result(block["id"])) for block in blocks if is_hidden(block)]
     return Leg(parts, results, any(block["type"] == "tool_use" and not is_hidden(block) for block in blocks))
 
@@ -155,7 +155,7 @@ def test_texts_that_the_client_joined_are_cut_apart(joint):
 
 
 def test_blank_texts_count_for_nothing():
-    blank = Leg([Part("text", raw(text(" \n"))), *HIDDEN.parts], HIDDEN.results)
+    blank = Leg([LegPart("text", raw(text(" \n"))), *HIDDEN.parts], HIDDEN.results)
     for content in (
         [thinking("First."), text("I look."), text("Yes.")],
         [text(" "), thinking("First."), text("\n"), text("I look."), text(""), text("Yes.")],

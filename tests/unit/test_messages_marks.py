@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.paging.page_in import definition
+from pager.wire.byte_edits import apply_edits
 from pager.wire.dialects import load
-from pager.wire.page_spans import spliced
-from pager.wire.stitching import Carrier
+from pager.wire.stitching import ToolSlot
 
 messages = load("messages")
 ENTRY = definition("messages", "page_in")
@@ -30,14 +30,14 @@ def body(layout=None, **fields) -> bytes:
     return json.dumps(members, **(layout or {})).encode()
 
 
-def carrier(**fields):
-    return messages.carrier(messages.parse(body(**fields)))
+def tool_slot(**fields):
+    return messages.tool_slot(messages.parse(body(**fields)))
 
 
 def with_tool(request):
     """The body with the tool added, and the place that was given."""
-    place = messages.carrier(request)
-    assert isinstance(place, Carrier), place
+    place = messages.tool_slot(request)
+    assert isinstance(place, ToolSlot), place
     before, after = request.body[: place.at], request.body[place.at :]
     return before + place.before + ENTRY + place.after + after
 
@@ -47,12 +47,12 @@ def tools_after(**fields):
     return [tool.get("name") for tool in orjson.loads(added)["tools"]]
 
 
-# ---------------------------------------------------------------- the carrier
+# ---------------------------------------------------------------- the tool_slot
 
 
 def test_the_tool_goes_to_the_end_of_the_tools():
     assert tools_after(tools=[READ, LIST, SEARCH]) == ["read", "list", "web_search", "page_in"]
-    assert carrier(tools=[READ, LIST, SEARCH]).names == {"read", "list", "web_search"}
+    assert tool_slot(tools=[READ, LIST, SEARCH]).names == {"read", "list", "web_search"}
 
 
 @pytest.mark.parametrize("trait", [{"cache_control": MARK}, {"defer_loading": True}])
@@ -88,7 +88,7 @@ def test_a_model_that_may_choose_gets_the_tool(choice):
     ],
 )
 def test_a_request_that_cant_carry_the_tool_says_why(fields, reason):
-    assert carrier(**fields) == reason
+    assert tool_slot(**fields) == reason
 
 
 names = st.text("abé", min_size=1, max_size=4)
@@ -110,7 +110,7 @@ layouts = st.sampled_from([{}, {"indent": 1}, {"separators": (",", ":")}, {"sepa
 @given(tools, layouts, st.text(max_size=5))
 def test_adding_the_tool_changes_no_other_byte(listed, layout, system):
     request = messages.parse(body(layout, system=system, tools=listed))
-    place = messages.carrier(request)
+    place = messages.tool_slot(request)
     if isinstance(place, str):
         assert not any(tool.get("type") in (None, "custom") for tool in listed)
         return
@@ -200,7 +200,7 @@ def head(**fields):
     """The request after its head was marked, or None."""
     request = messages.parse(body(**fields))
     edit = messages.mark_head(request)
-    return None if edit is None else orjson.loads(spliced(request.body, [edit]))
+    return None if edit is None else orjson.loads(apply_edits(request.body, [edit]))
 
 
 def test_the_end_of_the_system_prompt_is_marked():
@@ -235,7 +235,7 @@ def test_marking_the_head_changes_nothing_else(system, listed, layout):
     if edit is None:
         return
     span, new = edit
-    changed = spliced(request.body, [edit])
+    changed = apply_edits(request.body, [edit])
     assert (
         changed[: span.start] + request.body[span.start : span.end] + changed[span.start + len(new) :] == request.body
     )
@@ -273,11 +273,11 @@ def test_real_clients_requests_take_the_tool_and_marks():
     carried = 0
     for sent in recorded_bodies():
         request = messages.parse(sent)
-        if not isinstance(messages.carrier(request), str):
+        if not isinstance(messages.tool_slot(request), str):
             assert ENTRY in with_tool(request)
             assert orjson.loads(ENTRY) in orjson.loads(with_tool(request))["tools"]
             carried += 1
         edit = messages.mark_head(request)
-        assert edit is None or orjson.loads(spliced(sent, [edit]))
+        assert edit is None or orjson.loads(apply_edits(sent, [edit]))
         assert all(orjson.loads(found) for item in request.items if (found := messages.mark(bytes(item))))
     assert carried > 20

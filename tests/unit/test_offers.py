@@ -13,8 +13,8 @@ from pager.errors import NotUnderstood
 from pager.tools.decide import schema_handle
 from pager.tools.shorten import Slim, slim
 from pager.values import Span
+from pager.wire.byte_edits import apply_edits
 from pager.wire.dialects import load
-from pager.wire.page_spans import spliced
 
 FORMATS = ("chat", "responses", "messages")
 every_format = pytest.mark.parametrize("form", FORMATS)
@@ -57,7 +57,7 @@ def shortened(form, raw_tools, shorts) -> bytes:
     edits = found.offers.edits(shorts)
     moved = [(Span(found.start + span.start, found.start + span.end), new) for span, new in edits]
     before, after = body.split(raw_tools)
-    sent = spliced(body, moved)
+    sent = apply_edits(body, moved)
     assert sent.startswith(before)
     assert sent.endswith(after)
     return sent[len(before) : len(sent) - len(after)]

@@ -22,7 +22,7 @@ LARGE, LARGE_ARGUMENT = "x" * SMALLEST, "y" * SMALLEST_ARGUMENT
 def read(name, item):
     raw = item if isinstance(item, bytes) else json.dumps(item).encode()
     dialect = load(name)
-    return contents(dialect.decode(raw), dialect.sites(raw))
+    return contents(dialect.decode(raw), dialect.page_spans(raw))
 
 
 def found(text, key, kind, call_id, *, is_error=False):

@@ -46,7 +46,7 @@ from pager.sessions.lineage import (
 )
 from pager.values import Usage
 from pager.wire.dialects import load
-from pager.wire.stitching import Leg, Part
+from pager.wire.stitching import Leg, LegPart
 
 MODELS = Models.load().using(Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0))
 
@@ -168,7 +168,7 @@ def leg(content="the page", call_id="h1", text="I look."):
         "type": "function",
         "function": {"name": "page_in", "arguments": json.dumps({"pages": [handle(A)]})},
     }
-    return Leg([Part("text", raw(text)), Part("call", raw(asked), True)], [raw(result(call_id, content))])
+    return Leg([LegPart("text", raw(text)), LegPart("call", raw(asked), True)], [raw(result(call_id, content))])
 
 
 # ---------------------------------------------------------------- decisions

@@ -537,13 +537,13 @@ class Player:
             self.remember(slot.raw if own is None else own, slot.pages)
         repacked = not leg and any(isinstance(event, Repacked | ToolsDecided) for event in paged.events)
         is_paged = not paged.full and not paged.untouched
-        tool = paged.table.tool if paged.carrier is not None else ""
+        tool = paged.table.tool if paged.tool_slot is not None else ""
         assert outgoing.size == len(outgoing.body())
         self.sent.append(Sent(entry, leg, outgoing.body(), slots, tool, repacked, is_paged))
 
     def remember(self, raw, pages):
         """What each handle that is shown stands for; a page that came back wholly stands for what it was."""
-        texts = {site.key: site.text for site in self.dialect.sites(raw)}
+        texts = {page_span.key: page_span.text for page_span in self.dialect.page_spans(raw)}
         back = {page.handle for page in pages if page.stub and page.origins and page.whole}
         assert back <= self.handles.keys()
         self.handles |= {page.handle: texts[page.key] for page in pages if page.stub and page.handle not in back}
@@ -552,23 +552,23 @@ class Player:
         """What the client gets, through as many legs as the model asks for."""
         paged, table = entry.paged, entry.paged.table
         asked = json.loads(entry.incoming.request.body)
-        if not table.tool or paged.carrier is None:
+        if not table.tool or paged.tool_slot is None:
             return json.dumps(self.wire.whole(Turn(self.calls, asked, step.say, Usage()))).encode()
-        splice = self.dialect.splice(table.tool, Guard(table, entry.paged.tools))
+        stitcher = self.dialect.stitcher(table.tool, Guard(table, entry.paged.tools))
         outgoing = paged.outgoing
         for leg, say in enumerate(self.says(step, paged), 1):
             turn = Turn(self.calls, asked, say, Usage(), 0 if say is step.say else leg)
-            splice.take(json.dumps(self.wire.whole(turn)).encode())
-            held = splice.held()
+            stitcher.take(json.dumps(self.wire.whole(turn)).encode())
+            held = stitcher.held()
             following = follows(held, leg - 1)
             if following is not Next.FINISH:
-                kept = await self.keep(entry, splice, held, leg)
+                kept = await self.keep(entry, stitcher, held, leg)
             if following is not Next.RESEND:
                 break
-            splice.go_on()
+            stitcher.go_on()
             outgoing = outgoing.followed_by(self.dialect.appended(kept))
             self.note(entry, leg, outgoing)
-        return splice.finish()
+        return stitcher.finish()
 
     def says(self, step, paged):
         table, shown = paged.table, sorted(paged.table.shown)
@@ -586,7 +586,7 @@ class Player:
             yield Say(step.text, [*own[:1], fetch, *own[1:]], step.reasoning)
         yield step.say
 
-    async def keep(self, entry, splice, held, number):
+    async def keep(self, entry, stitcher, held, number):
         """Answer the held calls, and log the leg, as the server does."""
         table, branch = entry.paged.table, entry.placement.branch.number
         replies = reply(
@@ -597,7 +597,7 @@ class Player:
             limit=100_000,
             rounds=number,
         )
-        leg = splice.leg(replies.texts)
+        leg = stitcher.leg(replies.texts)
         said = msgspec.json.encode(leg)
         finished = LegFinished(
             branch=branch,

@@ -33,7 +33,7 @@ from pager.paging.priors import (
 from pager.paging.session_pages import TableSource
 from pager.paging.stub import handle_of
 from pager.wire.dialects import load
-from pager.wire.stitching import Leg, Part
+from pager.wire.stitching import Leg, LegPart
 from policies.cost_aware import CostAware
 from policies.lru import Lru
 from policies.watermark import Watermark
@@ -76,7 +76,9 @@ def result(call_id, content):
 
 def page_in(call_id, content):
     asked = {"id": call_id, "type": "function", "function": {"name": "page_in", "arguments": "{}"}}
-    return Leg([Part("call", msgspec.Raw(json.dumps(asked).encode()), True)], [msgspec.Raw(result(call_id, content))])
+    return Leg(
+        [LegPart("call", msgspec.Raw(json.dumps(asked).encode()), True)], [msgspec.Raw(result(call_id, content))]
+    )
 
 
 class Branch:

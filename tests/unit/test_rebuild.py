@@ -30,7 +30,7 @@ from pager.proxy.log_records import Incoming
 from pager.sessions.message_cache import MessageCache
 from pager.sessions.rebuild import Rebuilder
 from pager.wire import dialects
-from pager.wire.stitching import Leg, Part
+from pager.wire.stitching import Leg, LegPart
 
 chat = dialects.load("chat")
 A, B = "a" * 1_000, "b" * 1_000
@@ -60,7 +60,9 @@ def handle(content):
 
 def leg():
     asked = {"id": "h1", "type": "function", "function": {"name": "page_in", "arguments": "{}"}}
-    return Leg([Part("text", raw("I look.")), Part("call", raw(asked), True)], [msgspec.Raw(result("h1", "the page"))])
+    return Leg(
+        [LegPart("text", raw("I look.")), LegPart("call", raw(asked), True)], [msgspec.Raw(result("h1", "the page"))]
+    )
 
 
 class Log:

@@ -18,7 +18,7 @@ from pager.paging.session_pages import TableSource
 from pager.paging.stub import handle_of
 from pager.values import Span
 from pager.wire.dialects import load
-from pager.wire.stitching import Carrier, Leg, Part
+from pager.wire.stitching import Leg, LegPart, ToolSlot
 
 A, B = "a" * 1_000, "b" * 1_000
 MARK = {"cache_control": {"type": "ephemeral"}}
@@ -51,8 +51,8 @@ class Branch:
         return self
 
     def render(self, *, marks=False, carried=True):
-        found = self.dialect.carrier(self.request) if carried else None
-        assert found is None or isinstance(found, Carrier)
+        found = self.dialect.tool_slot(self.request) if carried else None
+        assert found is None or isinstance(found, ToolSlot)
         self.table.ends = marks and lacks_marks(self.dialect, self.request, self.table)
         return render(self.dialect, self.request, self.table, found)
 
@@ -71,8 +71,8 @@ def chat(*items, **members):
 
 def hidden(text="", call_id="h1"):
     asked = {"id": call_id, "type": "function", "function": {"name": "page_in", "arguments": "{}"}}
-    said = [Part("text", raw(text))] if text else []
-    return Leg([*said, Part("call", raw(asked), True)], [raw(result(call_id, "the page"))])
+    said = [LegPart("text", raw(text))] if text else []
+    return Leg([*said, LegPart("call", raw(asked), True)], [raw(result(call_id, "the page"))])
 
 
 HISTORY = (user("do it"), call("c1", path="a"), result("c1", A), call("c2", path="b"), result("c2", B))
@@ -197,15 +197,15 @@ def test_two_changes_are_told_from_one_that_looks_like_them():
 
 
 def test_the_tool_stands_in_the_item_where_the_client_keeps_its_tools():
-    carrier = {"type": "additional_tools", "tools": [{"type": "function", "name": "read"}]}
-    items = [carrier, user(), {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}]
+    tool_slot = {"type": "additional_tools", "tools": [{"type": "function", "name": "read"}]}
+    items = [tool_slot, user(), {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}]
     items.append({"type": "function_call_output", "call_id": "c1", "output": A})
     branch = Branch("responses").send({"store": False, "input": items}).evict(A)
     out = json.loads(branch.body())
     assert out == {
         "store": False,
         "input": [
-            {"type": "additional_tools", "tools": [*carrier["tools"], json.loads(definition("responses"))]},
+            {"type": "additional_tools", "tools": [*tool_slot["tools"], json.loads(definition("responses"))]},
             *items[1:3],
             {"type": "function_call_output", "call_id": "c1", "output": "[stub of c1]"},
         ],
@@ -220,7 +220,7 @@ def test_a_leg_that_showed_nothing_goes_out_before_an_item_that_keeps_its_bytes(
     done = {"type": "function_call_output", "call_id": "c1", "output": "ok"}
     tools = [{"type": "function", "name": "write"}]
     branch = Branch("responses").send({"store": False, "tools": tools, "input": [user()]})
-    branch.keep(Leg([Part("call", raw(asked), True)], [raw(answered)]))
+    branch.keep(Leg([LegPart("call", raw(asked), True)], [raw(answered)]))
     branch.send({"store": False, "tools": tools, "input": [user(), write, done]})
     assert json.loads(branch.body())["input"] == [user(), asked, answered, write, done]
     branch.evict("c" * 2_000)
@@ -325,7 +325,9 @@ def test_a_short_prompt_is_not_worth_a_mark():
 def test_a_stubbed_item_and_hidden_legs_can_carry_the_mark():
     asked = {"type": "tool_use", "id": "h1", "name": "page_in", "input": {}}
     answered = {"type": "tool_result", "tool_use_id": "h1", "content": "the page"}
-    leg = Leg([Part("text", raw({"type": "text", "text": "I look."})), Part("call", raw(asked), True)], [raw(answered)])
+    leg = Leg(
+        [LegPart("text", raw({"type": "text", "text": "I look."})), LegPart("call", raw(asked), True)], [raw(answered)]
+    )
     branch = Branch("messages").send(messages(*ASKED)).evict(A)
     assert json.loads(branch.body(marks=True))["messages"][2] == got("c1", "[stub of c1]", **MARK)
     branch.keep(leg).send(messages(*ASKED, {"role": "assistant", "content": "I look. Yes."}, user()))

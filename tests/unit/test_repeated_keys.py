@@ -110,5 +110,5 @@ def test_every_site_can_be_written_to(wire, twice):
     dialect = dialects.load(wire)
     for item in dialect.parse(list(bodies(wire, twice))[-1]).items:
         raw = bytes(item)
-        sites = dialect.sites(raw)
-        stubbed(raw, sites, {site.key: "[pg_0]" for site in sites})
+        page_spans = dialect.page_spans(raw)
+        stubbed(raw, page_spans, {page_span.key: "[pg_0]" for page_span in page_spans})

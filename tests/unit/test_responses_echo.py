@@ -9,8 +9,8 @@ from pager.paging.page_in import NAME, definition
 from pager.paging.policy import Prices
 from pager.tools.decide import Outlook, decide
 from pager.tools.definitions import Listed
+from pager.wire.byte_edits import apply_edits
 from pager.wire.dialects import load
-from pager.wire.page_spans import spliced
 
 PROSE = "It follows links, keeps the order of what it finds, and says so where something can't be read. " * 3
 DIALECT = load("responses")
@@ -44,15 +44,17 @@ def decided(tools):
     listed = DIALECT.offers(request)
     found, _ = decide(listed.offers, Outlook(Prices(), None, lambda name, usual: float(name == "bash"), True))
     raw = orjson.dumps(tools)
-    return found, spliced(raw, found.edits(Listed(0, listed.offers)))[:-1] + b"," + definition("responses") + b"]"
+    return found, apply_edits(raw, found.edits(Listed(0, listed.offers)))[:-1] + b"," + definition("responses") + b"]"
 
 
 def answered(echo, found):
     """The whole answer as the client gets it, where the provider repeats these tools."""
-    splice = DIALECT.splice(NAME, Unwatched(), found)
-    splice.take(b'{"id":"resp_1","object":"response","status":"completed","output":[],"tools":%b,"usage":null}' % echo)
-    splice.held()
-    return orjson.loads(splice.finish())["tools"]
+    stitcher = DIALECT.stitcher(NAME, Unwatched(), found)
+    stitcher.take(
+        b'{"id":"resp_1","object":"response","status":"completed","output":[],"tools":%b,"usage":null}' % echo
+    )
+    stitcher.held()
+    return orjson.loads(stitcher.finish())["tools"]
 
 
 def test_tools_that_were_sent_short_are_told_as_they_were_offered():

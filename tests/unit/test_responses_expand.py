@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pager.paging.page_in import definition, name_for
 from pager.wire.dialects import load
-from pager.wire.stitching import Carrier, Expansion, Leg
+from pager.wire.stitching import Expansion, Leg, ToolSlot
 
 responses = load("responses")
 HANDLE = "pg_0123456789abcdef"
@@ -33,7 +33,7 @@ def request(*items, separators=(",", ":"), **fields):
     return responses.parse(json.dumps(kept, separators=separators).encode())
 
 
-def written(parsed, place: Carrier):
+def written(parsed, place: ToolSlot):
     """The request with our tool at this place."""
     entry = place.before + definition("responses", name_for(place.names)) + place.after
     if place.item is None:
@@ -46,8 +46,8 @@ def written(parsed, place: Carrier):
 
 def offered(parsed) -> list:
     """The names of the tools of the first list that holds ours."""
-    place = responses.carrier(parsed)
-    assert isinstance(place, Carrier), place
+    place = responses.tool_slot(parsed)
+    assert isinstance(place, ToolSlot), place
     body = written(parsed, place)
     tools = body["tools"] if place.item is None else body["input"][place.item]["tools"]
     return [tool.get("name", tool["type"]) for tool in tools]
@@ -80,9 +80,9 @@ def test_unevenly_spaced_tools_take_one_more():
     body = (
         b'{"input": [], "store": false, "tools": [ {"type":"function","name":"a"} ,{"type":"custom","name":"b"},\n7 ]}'
     )
-    place = responses.carrier(responses.parse(body))
+    place = responses.tool_slot(responses.parse(body))
     assert body[: place.at].endswith(b"7")
-    assert place == Carrier(body.index(b"7") + 1, b",", b"", frozenset({"a", "b"}))
+    assert place == ToolSlot(body.index(b"7") + 1, b",", b"", frozenset({"a", "b"}))
 
 
 def carried(*tools):
@@ -91,19 +91,19 @@ def carried(*tools):
 
 def test_tools_in_an_item_take_the_tool_there():
     parsed = request(USER, carried(SPACE, READ), USER, carried(PATCH), tools=...)
-    assert responses.carrier(parsed).item == 1
-    assert responses.carrier(parsed).names == {"team", "spawn", "read", "patch"}
+    assert responses.tool_slot(parsed).item == 1
+    assert responses.tool_slot(parsed).names == {"team", "spawn", "read", "patch"}
     assert offered(parsed) == ["team", "read", "page_in"]
 
 
 def test_the_item_is_used_where_the_member_holds_no_tool_of_the_client():
-    assert responses.carrier(request(carried(PATCH), tools=[SEARCH])).item == 0
-    assert responses.carrier(request(carried(PATCH), tools=[])).item == 0
-    assert responses.carrier(request(carried(SEARCH), carried(PATCH), tools=None)).item == 1
+    assert responses.tool_slot(request(carried(PATCH), tools=[SEARCH])).item == 0
+    assert responses.tool_slot(request(carried(PATCH), tools=[])).item == 0
+    assert responses.tool_slot(request(carried(SEARCH), carried(PATCH), tools=None)).item == 1
 
 
 def test_the_member_comes_first_and_knows_the_names_in_items():
-    place = responses.carrier(request(carried(PATCH), USER))
+    place = responses.tool_slot(request(carried(PATCH), USER))
     assert place.item is None
     assert place.names == {"read", "patch"}
 
@@ -137,7 +137,7 @@ ASSISTANT = {"role": "assistant", "content": "I look."}
     ],
 )
 def test_some_requests_must_not_get_the_tool(fields, reason):
-    refused = responses.carrier(request(**fields))
+    refused = responses.tool_slot(request(**fields))
     assert isinstance(refused, str)
     assert reason in refused
 
@@ -172,13 +172,13 @@ def test_what_means_nothing_is_no_obstacle(fields):
 )
 def test_a_client_that_sends_its_history_may_store(said):
     assert offered(request(USER, said, USER, store=...)) == ["read", "page_in"]
-    assert "store" in responses.carrier(request(USER, said, USER, store=..., stream=True))
+    assert "store" in responses.tool_slot(request(USER, said, USER, store=..., stream=True))
     assert offered(request(USER, said, USER, store=False, stream=True)) == ["read", "page_in"]
 
 
 def test_what_the_client_says_is_no_history():
     items = [USER, {"type": "function_call_output", "call_id": "c", "output": ""}, {"type": 7}, 7]
-    assert "store" in responses.carrier(request(*items, store=True))
+    assert "store" in responses.tool_slot(request(*items, store=True))
 
 
 class Watched(Sequence):
@@ -199,14 +199,14 @@ class Watched(Sequence):
 def test_the_history_is_looked_at_from_its_end_and_no_further_than_needed():
     parsed = request(ASSISTANT, *[USER] * 49, ASSISTANT, USER, store=True)
     items = Watched(parsed.items)
-    assert isinstance(responses.carrier(replace(parsed, items=items)), Carrier)
+    assert isinstance(responses.tool_slot(replace(parsed, items=items)), ToolSlot)
     assert items.seen == {49, 50, 51}
 
 
 def test_a_request_that_stores_nothing_is_not_searched_for_its_history():
     parsed = request(*[USER] * 50)
     items = Watched(parsed.items)
-    assert isinstance(responses.carrier(replace(parsed, items=items)), Carrier)
+    assert isinstance(responses.tool_slot(replace(parsed, items=items)), ToolSlot)
     assert items.seen <= {47, 48, 49}
 
 
@@ -216,7 +216,7 @@ def test_recorded_requests_with_tools_take_one_more():
     places, refused = {"member": 0, "item": 0}, []
     for body in _recorded():
         parsed = responses.parse(json.dumps(body, ensure_ascii=False).encode())
-        place = responses.carrier(parsed)
+        place = responses.tool_slot(parsed)
         if isinstance(place, str):
             refused.append((place, parsed))
             continue
@@ -242,7 +242,7 @@ def _recorded():
 
 def _count(body) -> int:
     carriers = [body, *(item for item in body["input"] if item.get("type") == "additional_tools")]
-    return sum(len(carrier.get("tools") or []) for carrier in carriers)
+    return sum(len(tool_slot.get("tools") or []) for tool_slot in carriers)
 
 
 # The legs
@@ -286,10 +286,10 @@ def ours(item):
 
 
 def leg_of(*items, store=False) -> Leg:
-    splice = responses.splice("page_in", Unwatched())
+    stitcher = responses.stitcher("page_in", Unwatched())
     body = {"id": "resp_1", "status": "completed", "output": list(items), "store": store}
-    splice.take(json.dumps(body).encode())
-    return splice.leg(["the page"] * len(splice.held().calls))
+    stitcher.take(json.dumps(body).encode())
+    return stitcher.leg(["the page"] * len(stitcher.held().calls))
 
 
 def raws(items) -> list:

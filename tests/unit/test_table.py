@@ -14,7 +14,7 @@ from pager.paging.policy import TOOL
 from pager.paging.session_pages import TableSource
 from pager.paging.stub import handle_of
 from pager.wire.dialects import load
-from pager.wire.stitching import Leg, Part
+from pager.wire.stitching import Leg, LegPart
 
 EMPTY = TableSource(load, {}.get)
 
@@ -210,8 +210,8 @@ def hidden(*pages, call_id="h1", shown="", mixed=False):
         "type": "function",
         "function": {"name": "page_in", "arguments": json.dumps({"pages": pages})},
     }
-    own = [Part("call", raw(mixed["tool_calls"][0]))] if mixed else []
-    parts = [*([Part("text", raw(shown))] if shown else []), *own, Part("call", raw(asked), True)]
+    own = [LegPart("call", raw(mixed["tool_calls"][0]))] if mixed else []
+    parts = [*([LegPart("text", raw(shown))] if shown else []), *own, LegPart("call", raw(asked), True)]
     return Leg(parts, [raw(result(call_id, "".join(pages) + ": back again"))], bool(mixed))
 
 
@@ -602,7 +602,7 @@ def test_a_leg_that_showed_nothing_stands_before_what_the_client_has():
     asked = {"type": "function_call", "call_id": "h1", "name": "page_in", "arguments": "{}"}
     answered = {"type": "function_call_output", "call_id": "h1", "output": "back"}
     talk.send(user("a"))
-    talk.table.keep_leg(1, 1, Leg([Part("call", raw(asked), True)], [raw(answered)]), [])
+    talk.table.keep_leg(1, 1, Leg([LegPart("call", raw(asked), True)], [raw(answered)]), [])
     table = talk.send(user("a"), said("Yes."), user("b"))
     assert shown(table) == [0, asked, answered, 1, 2]
     table = talk.send(user("a"), said("Yes."), user("c"))
@@ -734,7 +734,7 @@ def test_a_leg_is_put_back_with_its_text_where_the_client_drops_texts_beside_cal
             item("function_call", call_id="h1", name="page_in"),
         )
         answered = item("function_call_output", call_id="h1", output="back")
-        leg = Leg([Part("text", raw(said)), Part("call", raw(asked), True)], [raw(answered)])
+        leg = Leg([LegPart("text", raw(said)), LegPart("call", raw(asked), True)], [raw(answered)])
         call = item("function_call", call_id="c1", name="read", arguments="{}")
         back = item("function_call_output", call_id="c1", output=A)
         put = [said, asked, answered]
@@ -816,7 +816,7 @@ def answer_of(*pages, **more):
     texts = {handle(page): page for page in pages}
     given = page_in.answer(json.dumps({"pages": [*texts], **more}), texts.get)
     asked = {"id": call_id, "type": "function", "function": {"name": "page_in", "arguments": "{}"}}
-    return Leg([Part("call", raw(asked), True)], [raw(result(call_id, given.text + closing))])
+    return Leg([LegPart("call", raw(asked), True)], [raw(result(call_id, given.text + closing))])
 
 
 class Missing(Talk):

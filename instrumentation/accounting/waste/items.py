@@ -19,7 +19,7 @@ from pager.paging.staleness import Deed, deed_of
 from pager.values import Block, Kind, Message
 from pager.wire.dialect import Dialect
 from pager.wire.json_spans import members
-from pager.wire.page_spans import Form, Site
+from pager.wire.page_spans import Form, PageSpan
 
 SYSTEM = frozenset({"system", "developer"})
 """The roles in which a client tells the model how to behave."""
@@ -92,9 +92,9 @@ def taken_apart(raw: bytes, dialect: Dialect) -> ItemParts:
     tokens = tokens_in(size)
     if message.role in SYSTEM:
         return ItemParts(message.norm, size, system=tokens)
-    sites = dialect.sites(raw)
-    held = contents(message, sites)
-    pieces = list(_pieces(size, message, sites, held)) or [_ItemPiece(_SPEAKERS.get(message.role, "other"), 1)]
+    page_spans = dialect.page_spans(raw)
+    held = contents(message, page_spans)
+    pieces = list(_pieces(size, message, page_spans, held)) or [_ItemPiece(_SPEAKERS.get(message.role, "other"), 1)]
     shares = list(zip(pieces, shared(tokens, [piece.weight for piece in pieces]), strict=True))
     of = {part: sum(share for piece, share in shares if piece.page is None and piece.part == part) for part in _PARTS}
     return ItemParts(
@@ -110,12 +110,12 @@ def taken_apart(raw: bytes, dialect: Dialect) -> ItemParts:
     )
 
 
-def _pieces(size: int, message: Message, sites: Sequence[Site], held: Contents) -> Iterator[_ItemPiece]:
+def _pieces(size: int, message: Message, page_spans: Sequence[PageSpan], held: Contents) -> Iterator[_ItemPiece]:
     """The blocks of an item of so many bytes, with their pages apart."""
     pages: dict[tuple[str, str], list[Found]] = {}
     for page in held.pages:
         pages.setdefault((page.kind, page.call_id), []).append(page)
-    values = {site.call_id for site in sites if site.form is Form.VALUE}
+    values = {page_span.call_id for page_span in page_spans if page_span.form is Form.VALUE}
     times, weights = _weights(size, message.blocks, values)
     for block, weight in zip(message.blocks, weights, strict=True):
         if block.kind is Kind.CALL:

@@ -28,7 +28,7 @@ def size(pieces: Sequence[Piece]) -> int:
     return sum(tokens(part.text) for part in pieces)
 
 
-class _Entry(NamedTuple):
+class _CachedPrefix(NamedTuple):
     """A cached prefix: when it was used last, and the seconds that it lives after that."""
 
     used: float
@@ -42,7 +42,7 @@ class PromptCache:
         """Begin with nothing in the cache; ``lifetime`` is that of prompts which are cached without a mark."""
         self._clock = clock
         self._lifetime = lifetime
-        self._known: dict[bytes, _Entry] = {}
+        self._known: dict[bytes, _CachedPrefix] = {}
 
     def usage(self, provider: Scripted, request: Mapping[str, Any]) -> Usage:
         """The tokens of a request's prompt, cached as its provider does."""
@@ -56,7 +56,7 @@ class PromptCache:
         known = max((at + 1 for at, link in enumerate(chain) if self._holds(link, now)), default=0)
         found, whole = sum(sizes[:known]) // _STEP * _STEP, sum(sizes)
         cached = found if found >= _LEAST else 0
-        self._known.update((link, _Entry(now, self._lifetime)) for link in chain)
+        self._known.update((link, _CachedPrefix(now, self._lifetime)) for link in chain)
         written = whole - cached if whole >= _LEAST and _COUNTS_WRITES.match(model) else 0
         return Usage(whole, cached, written)
 
@@ -85,9 +85,9 @@ class PromptCache:
         read = self._known.get(hit)
         for link, asked in marked:
             kept = self._known[link].lifetime if self._holds(link, now) else asked
-            self._known[link] = _Entry(now, kept if read is None else min(kept, read.lifetime))
+            self._known[link] = _CachedPrefix(now, kept if read is None else min(kept, read.lifetime))
         if read is not None:
-            self._known[hit] = _Entry(now, read.lifetime)
+            self._known[hit] = _CachedPrefix(now, read.lifetime)
 
 
 def _reach(pieces: Sequence[Piece], marks: Sequence[int]) -> Iterator[int]:

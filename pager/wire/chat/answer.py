@@ -26,11 +26,11 @@ from pager.wire.common import (
 )
 from pager.wire.stitching import (
     PASSING,
-    Guard,
-    Held,
+    CallFilter,
     HeldCall,
     Leg,
-    Part,
+    LegEnd,
+    LegPart,
 )
 
 # What all chunks of one stream have in common.
@@ -151,7 +151,7 @@ class ChatAnswer:
     the client has seen.
     """
 
-    def __init__(self, tool: str = "", guard: Guard = PASSING, shown_before: int = 0) -> None:
+    def __init__(self, tool: str = "", guard: CallFilter = PASSING, shown_before: int = 0) -> None:
         self._tool, self._guard, self._shown_before = tool, guard, shown_before
         self._open: dict[tuple[int, int | None], DraftCall] = {}
         self._id = self._model = ""
@@ -311,12 +311,12 @@ class ChatAnswer:
             error=self.error,
         )
 
-    def held(self, *, shown_before: bool) -> Held:
+    def held(self, *, shown_before: bool) -> LegEnd:
         """What the leg, now at its end, keeps from the client."""
         ids = self._ids()
         calls = tuple(HeldCall(ids[call.place], call.name, call.arguments) for call in self.hidden)
         ended = not self.error and (self._done or bool(self.finish))
-        return Held(
+        return LegEnd(
             calls=calls,
             mixed=bool(calls and self.shown),
             whole=ended and not (calls and self.finish in _CUT),
@@ -331,17 +331,17 @@ class ChatAnswer:
         ]
         return Leg(list(self._parts()), results, mixed=bool(self.hidden and self.shown))
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[LegPart]:
         if self.reasoning and self.reasoning_key == REASONING[0]:
-            yield Part("reasoning", _raw(self.reasoning))
+            yield LegPart("reasoning", _raw(self.reasoning))
         elif self.reasoning:
-            yield Part("other", _raw({self.reasoning_key: self.reasoning}))
+            yield LegPart("other", _raw({self.reasoning_key: self.reasoning}))
         if self.details:
-            yield Part("other", _raw(self.details))
+            yield LegPart("other", _raw(self.details))
         if self.text:
-            yield Part("text", _raw(self.text))
+            yield LegPart("text", _raw(self.text))
         ids = self._ids()
-        yield from (Part("call", call.raw(ids[call.place]), hidden=bool(call.hidden)) for call in self.calls)
+        yield from (LegPart("call", call.raw(ids[call.place]), hidden=bool(call.hidden)) for call in self.calls)
 
     def _ids(self) -> list[str]:
         """The calls' ids; a hidden call that has none, or one that is taken, gets one made of what it says."""

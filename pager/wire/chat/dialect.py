@@ -18,9 +18,9 @@ from pager.values import (
     Span,
 )
 from pager.wire import dialect
-from pager.wire.chat import restore, tool_carrier
+from pager.wire.chat import restore, tool_slot
 from pager.wire.chat.answer import ChatAnswer, called
-from pager.wire.chat.stitch import Splice
+from pager.wire.chat.stitch import ChatStitcher
 from pager.wire.common import (
     Envelope,
     Json,
@@ -42,18 +42,13 @@ from pager.wire.common import (
     written,
 )
 from pager.wire.dialect import AnswerReader
-from pager.wire.page_spans import (
-    Site,
-    argument_sites,
-    reachable,
-    result_site,
-)
+from pager.wire.page_spans import PageSpan, argument_spans, reachable, result_span
 from pager.wire.parse_cache import ParseCache
 from pager.wire.stitching import (
-    Carrier,
+    CallFilter,
     Expansion,
-    Guard,
     Leg,
+    ToolSlot,
 )
 from pager.wire.tool_lists import Layout, not_a_function, offers
 
@@ -88,22 +83,22 @@ class Dialect(dialect.Dialect):
         """Read one message."""
         return message(raw, _read)
 
-    def sites(self, raw: bytes) -> list[Site]:
+    def page_spans(self, raw: bytes) -> list[PageSpan]:
         """The places of a tool's result or of a call's arguments."""
         item = exactly(raw)
         if item.get("role") == "tool":
-            return reachable(raw, result_site(item.get("content"), ("content",), string(item.get("tool_call_id"))))
-        found: list[Site] = []
+            return reachable(raw, result_span(item.get("content"), ("content",), string(item.get("tool_call_id"))))
+        found: list[PageSpan] = []
         calls = item.get("tool_calls")
         for index, call in enumerate(calls if isinstance(calls, list) else ()):
             function, path = record(record(call).get("function")), ("tool_calls", index, "function", "arguments")
             call_id, text = string(record(call).get("id")), string(function.get("arguments"))
-            found += argument_sites(text, call_id, string(function.get("name")), path)
+            found += argument_spans(text, call_id, string(function.get("name")), path)
         return reachable(raw, found)
 
-    def carrier(self, request: Request) -> Carrier | str:
+    def tool_slot(self, request: Request) -> ToolSlot | str:
         """Where a tool of ours can be added to this request, or why it can't be."""
-        return tool_carrier.carrier(request)
+        return tool_slot.tool_slot(request)
 
     def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
         """The edit of the body by which the model may call no tool."""
@@ -126,9 +121,9 @@ class Dialect(dialect.Dialect):
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
         return orjson.dumps({"id": number, "choices": [choice]})
 
-    def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:  # noqa: ARG002 - none is repeated
+    def stitcher(self, tool: str, guard: CallFilter, tools: Toolset | None = None) -> ChatStitcher:  # noqa: ARG002 - none is repeated
         """The state machine for one call to which the tool with this name was added."""
-        return Splice(tool, guard)
+        return ChatStitcher(tool, guard)
 
     def appended(self, leg: Leg) -> list[bytes]:
         """The items that a leg which is not mixed adds to the end of the prompt."""

@@ -12,6 +12,7 @@ import orjson
 
 from pager.errors import NotUnderstood
 from pager.values import Span
+from pager.wire.byte_edits import Path, apply_edits, find
 from pager.wire.chat.answer import REASONING
 from pager.wire.common import (
     Json,
@@ -21,8 +22,7 @@ from pager.wire.common import (
     string,
 )
 from pager.wire.json_spans import elements
-from pager.wire.page_spans import Path, find, spliced
-from pager.wire.stitching import Expansion, Leg, Part
+from pager.wire.stitching import Expansion, Leg, LegPart
 
 _SAYING = ("content", "tool_calls", "refusal", "function_call", "audio")
 
@@ -159,7 +159,7 @@ def _completed(raw: bytes, leg: Leg, *, sure: bool) -> bytes | None:
     return _rewritten(raw, ("tool_calls",), lambda shown: _merged(shown, ids, calls))
 
 
-def _merged(shown: list[bytes], ids: Sequence[object], calls: Sequence[Part]) -> list[bytes]:
+def _merged(shown: list[bytes], ids: Sequence[object], calls: Sequence[LegPart]) -> list[bytes]:
     """The client's calls with each hidden one behind the call that it followed."""
     behind: dict[object, list[bytes]] = {}
     last: object = None
@@ -174,7 +174,7 @@ def _merged(shown: list[bytes], ids: Sequence[object], calls: Sequence[Part]) ->
     return [*merged, *chain.from_iterable(behind.values())]
 
 
-def _id(part: Part) -> str:
+def _id(part: LegPart) -> str:
     return string(record(orjson.loads(bytes(part.raw))).get("id"))
 
 
@@ -184,7 +184,7 @@ def _listed(value: object) -> list[object]:
 
 def _changed(raw: bytes, path: Path, old: object, new: object) -> bytes:
     """The message with another value here; nothing becomes null, and what is the same keeps its bytes."""
-    return raw if new == old else spliced(raw, [(find(raw, path), orjson.dumps(new or None))])
+    return raw if new == old else apply_edits(raw, [(find(raw, path), orjson.dumps(new or None))])
 
 
 def _rewritten(raw: bytes, path: Path, change: Callable[[list[bytes]], list[bytes]]) -> bytes:
@@ -192,4 +192,4 @@ def _rewritten(raw: bytes, path: Path, change: Callable[[list[bytes]], list[byte
     span = find(raw, path)
     inner = raw[span.start : span.end]
     new = change([bytes(item) for item in elements(inner, Span(0, len(inner))).items])
-    return spliced(raw, [(span, b"[%b]" % b",".join(new) if new else b"null")])
+    return apply_edits(raw, [(span, b"[%b]" % b",".join(new) if new else b"null")])

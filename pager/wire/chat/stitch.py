@@ -30,13 +30,13 @@ from pager.wire.common import (
     tidy,
 )
 from pager.wire.sse import Decoder
-from pager.wire.stitching import Guard, Held, Leg
+from pager.wire.stitching import CallFilter, Leg, LegEnd
 
 _ROLE = frozenset({"role"})
 _END = b"\n\n"
 
 
-class _Event:
+class _ChunkEvent:
     """A chunk on its way: the bytes that it came as, unless it was changed, and whose pieces of calls it brings."""
 
     __slots__ = ("changed", "choice", "chunk", "delta", "owners", "raw")
@@ -85,10 +85,10 @@ class _Shown:
         return bool(self.text or self.reasoning or self.calls)
 
 
-class Splice:
+class ChatStitcher:
     """The state machine for one call."""
 
-    def __init__(self, tool: str, guard: Guard) -> None:
+    def __init__(self, tool: str, guard: CallFilter) -> None:
         self._tool, self._guard = tool, guard
         self._earlier: _Shown | None = None
         self._role_shown = False
@@ -99,8 +99,8 @@ class Splice:
         self._said = ChatAnswer(self._tool, self._guard, shown_before)
         self._decoder = Decoder()
         self._unread: list[bytes] = []
-        self._waiting: list[_Event] = []
-        self._kept: list[_Event] = []
+        self._waiting: list[_ChunkEvent] = []
+        self._kept: list[_ChunkEvent] = []
         self._closed = False
         self._body: bytes | None = None
         self._shows = False
@@ -120,7 +120,7 @@ class Splice:
         self._said.add(answer)
         self._said.end()
 
-    def held(self) -> Held:
+    def held(self) -> LegEnd:
         """What the leg holds back, now that it has come to its end."""
         self._close()
         return self._said.held(shown_before=self._earlier is not None and self._earlier.anything)
@@ -178,7 +178,7 @@ class Splice:
         self._catch_up()
         if data.strip() == b"[DONE]":
             self._said.end()
-            return self._released() + self._passed(_Event(raw, {}))
+            return self._released() + self._passed(_ChunkEvent(raw, {}))
         chunk = loads(data)
         if isinstance(chunk, dict):
             return self._taken(raw, chunk)
@@ -192,7 +192,7 @@ class Splice:
             self._unread = []
 
     def _taken(self, raw: bytes, chunk: Json) -> bytes:
-        event = _Event(raw, chunk, self._said.add(chunk))
+        event = _ChunkEvent(raw, chunk, self._said.add(chunk))
         if not event.owners:
             return self._released() + self._passed(event)
         out = b""
@@ -210,7 +210,7 @@ class Splice:
         events, self._waiting = self._waiting[:ready], self._waiting[ready:]
         return b"".join(map(self._passed, map(_shorn, events)))
 
-    def _passed(self, event: _Event) -> bytes:
+    def _passed(self, event: _ChunkEvent) -> bytes:
         """What goes out of an event all of whose calls are decided; an end is kept where a call is hidden."""
         if not self._said.hidden or not self._is_end(event):
             return self._sent(event)
@@ -221,14 +221,14 @@ class Splice:
         self._kept.append(end)
         return self._sent(said)
 
-    def _is_end(self, event: _Event) -> bool:
+    def _is_end(self, event: _ChunkEvent) -> bool:
         """Whether it brings the finish reason, or what comes after the choices: usage and [DONE]."""
         choice, over = event.choice, bool(self._said.finish)
         return bool(choice.get("finish_reason")) or (
             not event.owners and not event.chunk.get("error") and (over or not choice)
         )
 
-    def _sent(self, event: _Event) -> bytes:
+    def _sent(self, event: _ChunkEvent) -> bytes:
         """The bytes for the client: those that came, or the chunk as it has become."""
         self._shows = self._shows or bool(tidy(event.delta, _ROLE))
         rewritten = event.changed or self._earlier is not None
@@ -270,7 +270,7 @@ class Splice:
         if not (is_whole or self._said.withholds or b"tool_calls" in rest):
             self._late += rest
 
-    def _end(self, event: _Event) -> bytes:
+    def _end(self, event: _ChunkEvent) -> bytes:
         """A kept end: a leg that shows no call does not end because of one."""
         finish = _finish(event.choice.get("finish_reason"), self._said)
         if finish != event.choice.get("finish_reason"):
@@ -292,7 +292,7 @@ def _finish(reason: Any, said: ChatAnswer) -> Any:  # noqa: ANN401 - whatever th
     return "stop" if reason == "tool_calls" and said.hidden and not said.shown else reason
 
 
-def _shorn(event: _Event) -> _Event:
+def _shorn(event: _ChunkEvent) -> _ChunkEvent:
     """The event without the pieces of hidden calls, the others numbered as the client sees them."""
     kept = []
     for piece, call in zip(records(event.delta.get("tool_calls")), event.owners, strict=True):
@@ -310,21 +310,21 @@ def _shorn(event: _Event) -> _Event:
     return event
 
 
-def _parted(event: _Event) -> tuple[_Event, _Event]:
+def _parted(event: _ChunkEvent) -> tuple[_ChunkEvent, _ChunkEvent]:
     """The event in two: what is said beside the calls, and the calls."""
     rest = {key: value for key, value in event.delta.items() if key != "tool_calls"}
     calls = {"tool_calls": event.delta["tool_calls"]}
     return (
-        _Event(event.raw, _with(event.chunk, delta=rest), changed=True),
-        _Event(event.raw, _unmetered(_with(event.chunk, delta=calls)), event.owners, changed=True),
+        _ChunkEvent(event.raw, _with(event.chunk, delta=rest), changed=True),
+        _ChunkEvent(event.raw, _unmetered(_with(event.chunk, delta=calls)), event.owners, changed=True),
     )
 
 
-def _without_end(event: _Event) -> tuple[_Event, _Event]:
+def _without_end(event: _ChunkEvent) -> tuple[_ChunkEvent, _ChunkEvent]:
     """The event in two: what is said, and the end."""
     said = _unmetered(_with(event.chunk, finish_reason=None))
     end = _with(event.chunk, delta={})
-    return _Event(event.raw, said, event.owners, changed=True), _Event(event.raw, end, changed=True)
+    return _ChunkEvent(event.raw, said, event.owners, changed=True), _ChunkEvent(event.raw, end, changed=True)
 
 
 def _with(chunk: Json, **fields: object) -> Json:

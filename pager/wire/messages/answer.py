@@ -23,7 +23,7 @@ from pager.wire.common import (
 )
 from pager.wire.json_spans import members
 from pager.wire.sse import ServerSentEvent
-from pager.wire.stitching import Part
+from pager.wire.stitching import LegPart
 
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 _DETAILS = {
@@ -105,9 +105,9 @@ class DraftBlock:
             elif key != "type" and isinstance(value, str):
                 self.said.setdefault(key, []).append(value)
 
-    def part(self) -> Part:
+    def part(self) -> LegPart:
         """The block as a request repeats it."""
-        return Part(_KINDS.get(self.kind, "other"), msgspec.Raw(self._repeated()), self.hidden)
+        return LegPart(_KINDS.get(self.kind, "other"), msgspec.Raw(self._repeated()), self.hidden)
 
     def _repeated(self) -> bytes:
         if self.raw and self.kind not in ("text", "tool_use"):

@@ -39,22 +39,17 @@ from pager.wire.common import (
 )
 from pager.wire.dialect import AnswerReader
 from pager.wire.messages.answer import MessagesAnswer
-from pager.wire.messages.marks import carrier, mark, mark_head
+from pager.wire.messages.marks import mark, mark_head, tool_slot
 from pager.wire.messages.restore import appended, expand
-from pager.wire.messages.stitch import MessagesSplice
-from pager.wire.page_spans import (
-    Site,
-    reachable,
-    result_site,
-    value_sites,
-)
+from pager.wire.messages.stitch import MessagesStitcher
+from pager.wire.page_spans import PageSpan, reachable, result_span, value_spans
 from pager.wire.parse_cache import ParseCache
 from pager.wire.stitching import (
-    Carrier,
+    CallFilter,
     Expansion,
-    Guard,
     Leg,
-    Splice,
+    Stitcher,
+    ToolSlot,
 )
 from pager.wire.tool_lists import Layout, offers
 
@@ -116,23 +111,23 @@ class Dialect(dialect.Dialect):
         """Read one message."""
         return message(raw, _read)
 
-    def sites(self, raw: bytes) -> list[Site]:
+    def page_spans(self, raw: bytes) -> list[PageSpan]:
         """The places of tool results and of calls' arguments."""
         content = exactly(raw).get("content")
-        found: list[Site] = []
+        found: list[PageSpan] = []
         for index, part in enumerate(content if isinstance(content, list) else ()):
             fields, path = record(part), ("content", index)
             if fields.get("type") == "tool_result":
                 call_id, failed = string(fields.get("tool_use_id")), fields.get("is_error") is True
-                found += result_site(fields.get("content"), (*path, "content"), call_id, is_error=failed)
+                found += result_span(fields.get("content"), (*path, "content"), call_id, is_error=failed)
             elif fields.get("type") == "tool_use":
                 values, call_id = record(fields.get("input")), string(fields.get("id"))
-                found += value_sites(values, call_id, string(fields.get("name")), (*path, "input"))
+                found += value_spans(values, call_id, string(fields.get("name")), (*path, "input"))
         return reachable(raw, found)
 
-    def carrier(self, request: Request) -> Carrier | str:
+    def tool_slot(self, request: Request) -> ToolSlot | str:
         """Where a tool of ours can be added to this request, or why it can't be."""
-        return carrier(request)
+        return tool_slot(request)
 
     def mark(self, raw: bytes, lifetime: float = FIVE_MINUTES) -> bytes | None:
         """The message with a mark that tells the provider to cache the prompt up to here."""
@@ -160,9 +155,9 @@ class Dialect(dialect.Dialect):
         fields = {"id": number, "type": "message", "role": "assistant", "content": [block], "stop_reason": "tool_use"}
         return orjson.dumps(fields)
 
-    def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:  # noqa: ARG002 - none is repeated
+    def stitcher(self, tool: str, guard: CallFilter, tools: Toolset | None = None) -> Stitcher:  # noqa: ARG002 - none is repeated
         """The state machine for one call to which the tool with this name was added."""
-        return MessagesSplice(tool, guard, self.error)
+        return MessagesStitcher(tool, guard, self.error)
 
     def appended(self, leg: Leg) -> list[bytes]:
         """What the leg said, and our answers, as two messages."""

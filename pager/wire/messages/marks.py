@@ -10,6 +10,7 @@ from functools import lru_cache
 from pager.errors import NotUnderstood
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.values import Request, Span
+from pager.wire.byte_edits import apply_edits
 from pager.wire.common import (
     Json,
     is_empty,
@@ -18,8 +19,7 @@ from pager.wire.common import (
     string,
 )
 from pager.wire.json_spans import elements, members
-from pager.wire.page_spans import spliced
-from pager.wire.stitching import Carrier
+from pager.wire.stitching import ToolSlot
 
 _MARK, _LONG_MARK = b'{"type":"ephemeral"}', b'{"type":"ephemeral","ttl":"1h"}'
 # The provider refuses a mark on thinking, and one on a type that is not known is not ours to set.
@@ -33,7 +33,7 @@ _MARKABLE = frozenset(
 )  # fmt: skip
 
 
-def carrier(request: Request) -> Carrier | str:
+def tool_slot(request: Request) -> ToolSlot | str:
     """Where a tool of ours can be added to the request's tools, or why it can't be."""
     if request.server_state:
         return f"the provider holds part of the prompt ({request.server_state})"
@@ -55,7 +55,7 @@ def mark(raw: bytes, lifetime: float = FIVE_MINUTES) -> bytes | None:
         edit = None if span is None else _content_edit(raw, span, written)
     except NotUnderstood:
         return None
-    return None if edit is None else spliced(raw, [edit])
+    return None if edit is None else apply_edits(raw, [edit])
 
 
 def mark_head(request: Request) -> tuple[Span, bytes] | None:
@@ -78,7 +78,7 @@ def _forced(request: Request) -> str:
 
 
 @lru_cache(32)
-def _place(tools: bytes) -> Carrier | str:
+def _place(tools: bytes) -> ToolSlot | str:
     """The place in the tools' own bytes; remembered, for they come with every call of a session and can be large."""
     try:
         listed = list(_listed(tools, Span(0, len(tools))))
@@ -89,8 +89,8 @@ def _place(tools: bytes) -> Carrier | str:
     names = frozenset(name for _, entry in listed if (name := string(entry.get("name"))))
     for span, entry in listed:
         if entry.get("cache_control") or entry.get("defer_loading"):
-            return Carrier(span.start, b"", b",", names)
-    return Carrier(listed[-1][0].end, b",", b"", names)
+            return ToolSlot(span.start, b"", b",", names)
+    return ToolSlot(listed[-1][0].end, b",", b"", names)
 
 
 def _is_custom(entry: Json) -> bool:

@@ -12,6 +12,7 @@ import orjson
 
 from pager.errors import NotUnderstood
 from pager.values import Span
+from pager.wire.byte_edits import apply_edits, find
 from pager.wire.common import (
     Json,
     loads,
@@ -19,15 +20,14 @@ from pager.wire.common import (
     string,
 )
 from pager.wire.json_spans import elements, members
-from pager.wire.page_spans import find, spliced
-from pager.wire.stitching import Expansion, Leg, Part
+from pager.wire.stitching import Expansion, Leg, LegPart
 
 _Edit = tuple[Span, bytes]
 # What tells two blocks of one type apart.
 _MARKS = ("id", "tool_use_id", "data")
 
 
-class _Said(NamedTuple):
+class _ClientBlock(NamedTuple):
     """One block of a message that the client sent, and where it stands."""
 
     span: Span
@@ -84,7 +84,7 @@ class _Rest:
         """The message without what was taken off and with these blocks; none if nothing is left."""
         if self._at == len(self._blocks):
             return []
-        return [spliced(self._raw, [*self._edits(), *inserts])]
+        return [apply_edits(self._raw, [*self._edits(), *inserts])]
 
     def inserts(self, leg: Leg) -> list[_Edit] | None:
         """The edits that put a mixed leg's hidden calls where they stood; None if one of its other calls is gone."""
@@ -101,7 +101,7 @@ class _Rest:
             at = at if found is None else found + 1
         return [self._insert(place, raws) for place, raws in places.items()]
 
-    def _take_part(self, said: Json, part: Part) -> bool:
+    def _take_part(self, said: Json, part: LegPart) -> bool:
         self._skip_blanks()
         if part.kind == "text":
             text = _text_of(said).rstrip()
@@ -159,7 +159,7 @@ def _message(role: str, blocks: Sequence[bytes]) -> bytes:
     return b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(bytes(block) for block in blocks))
 
 
-def _read(raw: bytes) -> tuple[str, Span, list[_Said]]:
+def _read(raw: bytes) -> tuple[str, Span, list[_ClientBlock]]:
     """A message's role, where its content stands, and its blocks; a string is one text; raises NotUnderstood."""
     spans = members(raw)
     if "role" not in spans or "content" not in spans:
@@ -168,10 +168,10 @@ def _read(raw: bytes) -> tuple[str, Span, list[_Said]]:
     who = string(loads(raw[role.start : role.end]))
     if raw[content.start : content.start + 1] == b'"':
         text = string(loads(raw[content.start : content.end]))
-        return who, content, [_Said(content, {"type": "text", "text": text})]
+        return who, content, [_ClientBlock(content, {"type": "text", "text": text})]
     found = elements(raw, content)
     starts = zip(found.starts, found.items, strict=True)
-    return who, content, [_Said(Span(start, start + len(item)), record(loads(item))) for start, item in starts]
+    return who, content, [_ClientBlock(Span(start, start + len(item)), record(loads(item))) for start, item in starts]
 
 
 def _with_results(raw: bytes, leg: Leg) -> bytes | None:
@@ -180,7 +180,7 @@ def _with_results(raw: bytes, leg: Leg) -> bytes | None:
     if role != "user" or not any(block.fields.get("type") == "tool_result" for block in blocks):
         return None
     at = blocks[0].span.start  # results stand before all else
-    return spliced(raw, [(Span(at, at), b"".join(bytes(result) + b"," for result in leg.results))])
+    return apply_edits(raw, [(Span(at, at), b"".join(bytes(result) + b"," for result in leg.results))])
 
 
 def _is_same(said: Json, given: Json) -> bool:

@@ -221,7 +221,7 @@ def _problems(request: Request) -> Iterator[str]:
         yield f"A maximum of {_MARKS} blocks with cache_control may be provided. Found {marks}."
 
 
-class _Turn:
+class _MergedTurn:
     """Messages of one role that follow each other, which the provider takes as one."""
 
     def __init__(self, at: int, role: object, messages: Iterable[Request]) -> None:
@@ -229,10 +229,10 @@ class _Turn:
         self.blocks = [block for message in messages for block in _turn_content(message)]
 
 
-def _turns(request: Request) -> list[_Turn]:
+def _turns(request: Request) -> list[_MergedTurn]:
     groups = groupby(enumerate(listed(request, "messages")), key=lambda pair: pair[1].get("role"))
     grouped = [(role, list(pairs)) for role, pairs in groups]
-    return [_Turn(pairs[0][0], role, [message for _, message in pairs]) for role, pairs in grouped]
+    return [_MergedTurn(pairs[0][0], role, [message for _, message in pairs]) for role, pairs in grouped]
 
 
 def _turn_content(message: Request) -> list[Request]:
@@ -240,12 +240,12 @@ def _turn_content(message: Request) -> list[Request]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else listed(message, "content")
 
 
-def _ids(turn: _Turn | None, kind: str, key: str) -> list[str]:
+def _ids(turn: _MergedTurn | None, kind: str, key: str) -> list[str]:
     blocks = turn.blocks if turn else []
     return [str(block.get(key)) for block in blocks if block.get("type") == kind]
 
 
-def _answers(before: _Turn | None, turn: _Turn) -> Iterator[str]:
+def _answers(before: _MergedTurn | None, turn: _MergedTurn) -> Iterator[str]:
     results, calls = _ids(turn, "tool_result", "tool_use_id"), _ids(before, "tool_use", "id")
     for result in results:
         if result not in calls:
@@ -256,7 +256,7 @@ def _answers(before: _Turn | None, turn: _Turn) -> Iterator[str]:
     yield from (f"messages.{turn.at}: more than one `tool_result` for {result}" for result in repeated(results))
 
 
-def _open(turn: _Turn, after: _Turn | None) -> Iterator[str]:
+def _open(turn: _MergedTurn, after: _MergedTurn | None) -> Iterator[str]:
     results = _ids(after, "tool_result", "tool_use_id") if after is None or after.role == "user" else []
     if missing := [call for call in _ids(turn, "tool_use", "id") if call not in results]:
         yield (
@@ -266,7 +266,7 @@ def _open(turn: _Turn, after: _Turn | None) -> Iterator[str]:
         )
 
 
-def _turn_blocks(turn: _Turn) -> Iterator[str]:
+def _turn_blocks(turn: _MergedTurn) -> Iterator[str]:
     """What is wrong with the blocks of a turn by themselves."""
     kinds = [block.get("type") for block in turn.blocks]
     if turn.role not in ("user", "assistant", "system"):

@@ -12,11 +12,12 @@ import msgspec
 import orjson
 
 from pager.errors import NotUnderstood
-from pager.proxy.retries import is_passing
 from pager.values import Answer, Span
+from pager.wire.byte_edits import apply_edits, find
 from pager.wire.common import (
     Json,
     dumps,
+    is_passing,
     loads,
     number,
     record,
@@ -24,13 +25,12 @@ from pager.wire.common import (
 )
 from pager.wire.json_spans import elements, members
 from pager.wire.messages.answer import DraftBlock, MessagesAnswer
-from pager.wire.page_spans import find, spliced
 from pager.wire.sse import Decoder, ServerSentEvent
 from pager.wire.stitching import (
-    Guard,
-    Held,
+    CallFilter,
     HeldCall,
     Leg,
+    LegEnd,
 )
 
 OVERLOADED = 529
@@ -39,7 +39,7 @@ _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_toke
 _CUT = frozenset({"max_tokens", "refusal", "model_context_window_exceeded", "pause_turn"})
 
 
-class MessagesSplice:
+class MessagesStitcher:
     """One call as the client sees it, made of its legs."""
 
     __slots__ = (
@@ -47,7 +47,7 @@ class MessagesSplice:
         "_legs", "_next", "_shown", "_spoken", "_tool",
     )  # fmt: skip
 
-    def __init__(self, tool: str, guard: Guard, error: Callable[[int, str], bytes]) -> None:
+    def __init__(self, tool: str, guard: CallFilter, error: Callable[[int, str], bytes]) -> None:
         self._tool, self._guard, self._error = tool, guard, error
         self._begin_leg()
         self._legs, self._late, self._begun = 1, b"", False
@@ -71,14 +71,14 @@ class MessagesSplice:
             block.hidden = block.kind == "tool_use" and self._hides(block)
         self._body, self._leg.done = body, True
 
-    def held(self) -> Held:
+    def held(self) -> LegEnd:
         """What the leg that has come to its end holds back."""
         if self._decoder.rest().rstrip().endswith(b"}"):  # an end without its empty line
             self._late += b"".join([self._take(event) for event in self._decoder.feed(b"\n\n")])
         leg = self._leg
         calls = tuple(HeldCall(block.call_id, block.name, block.arguments) for block in leg.hidden)
         whole = leg.done and not (calls and leg.stop in _CUT)
-        return Held(calls, leg.is_mixed, whole, self._shown or leg.shows)
+        return LegEnd(calls, leg.is_mixed, whole, self._shown or leg.shows)
 
     def leg(self, answers: Sequence[str]) -> Leg:
         """The leg as it stands in the prompt from now on, with these answers to its held calls, in their order."""
@@ -222,7 +222,7 @@ class MessagesSplice:
         """The last leg's body, with what all of them showed."""
         if self._legs == 1 and not self._leg.hidden:
             return self._body
-        return spliced(self._body, list(self._edits(self._leg)))
+        return apply_edits(self._body, list(self._edits(self._leg)))
 
     def _edits(self, leg: MessagesAnswer) -> Iterator[tuple[Span, bytes]]:
         spans = members(self._body)

@@ -24,7 +24,7 @@ from pager.wire.common import (
     written,
 )
 from pager.wire.json_spans import without_surrogates
-from pager.wire.stitching import PASSING, Guard, HeldCall, Part
+from pager.wire.stitching import PASSING, CallFilter, HeldCall, LegPart
 
 _T = TypeVar("_T")
 _PartKind = Literal["text", "reasoning", "call", "other"]
@@ -57,7 +57,7 @@ _FOR_CLIENT = frozenset(
 )
 
 
-class Event(msgspec.Struct):
+class ResponseEvent(msgspec.Struct):
     """The little of an event that is read of each one."""
 
     type: str = ""
@@ -92,7 +92,7 @@ class Response(msgspec.Struct):
         return read(_ITEMS, self.output) or []
 
 
-EVENTS = msgspec.json.Decoder(Event)
+EVENTS = msgspec.json.Decoder(ResponseEvent)
 RESPONSES = msgspec.json.Decoder(Response)
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -157,7 +157,7 @@ class Output:
 class ResponsesAnswer:
     """An answer in the making; ``end`` is how it ended, or empty."""
 
-    def __init__(self, tool: str = "", guard: Guard = PASSING) -> None:
+    def __init__(self, tool: str = "", guard: CallFilter = PASSING) -> None:
         self._tool = tool
         self._guard = guard
         self._outputs: dict[int, Output] = {}
@@ -175,10 +175,10 @@ class ResponsesAnswer:
     def take(self, name: str, data: bytes) -> None:
         """Take one event of a stream; those that mean nothing for the answer are not even decoded."""
         if not name or name in _MEANINGFUL:
-            event = read(EVENTS, data) or Event()
+            event = read(EVENTS, data) or ResponseEvent()
             self.note(event.type or name, event)
 
-    def note(self, kind: str, event: Event) -> None:
+    def note(self, kind: str, event: ResponseEvent) -> None:
         """Learn from one event of the stream."""
         if event.response:
             self._respond(read(RESPONSES, event.response) or self.response)
@@ -200,7 +200,7 @@ class ResponsesAnswer:
         self._error = error_text(loads(bytes(response.error))) or self._error
         self._usage = record(loads(bytes(response.usage))) or self._usage
 
-    def _note_output(self, index: int, kind: str, event: Event) -> None:
+    def _note_output(self, index: int, kind: str, event: ResponseEvent) -> None:
         output = self._outputs.get(index)
         if output is None:
             # A call that was not named yet can't be shown.
@@ -257,7 +257,7 @@ class ResponsesAnswer:
             output.raw = orjson.dumps(output.item)
         output.shown = self._fate(output, done=True) and not self._guard.holds("", said)
 
-    def of(self, event: Event) -> Output | None:
+    def of(self, event: ResponseEvent) -> Output | None:
         """The output item that an event belongs to."""
         index = event.output_index
         if index is None and event.item_id:
@@ -314,14 +314,14 @@ class ResponsesAnswer:
             error=self._error,
         )
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[LegPart]:
         """What was said, but for thoughts that neither the provider has kept nor the item itself holds."""
         stored = self.response.store == msgspec.Raw(b"true")
         for output in self.outputs:
             lost = output.kind == "reasoning" and not output.item.get("encrypted_content") and not stored
             if output.raw and not lost:
                 kind: _PartKind = _PART_KINDS.get(output.kind, "other")
-                yield Part(kind, msgspec.Raw(output.raw), hidden=not output.shown)
+                yield LegPart(kind, msgspec.Raw(output.raw), hidden=not output.shown)
 
 
 def read(decoder: msgspec.json.Decoder[_T], raw: bytes | msgspec.Raw) -> _T | None:

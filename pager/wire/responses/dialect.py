@@ -40,26 +40,21 @@ from pager.wire.common import (
 )
 from pager.wire.dialect import AnswerReader
 from pager.wire.json_spans import Elements
-from pager.wire.page_spans import (
-    Site,
-    argument_sites,
-    reachable,
-    result_site,
-)
+from pager.wire.page_spans import PageSpan, argument_spans, reachable, result_span
 from pager.wire.parse_cache import ParseCache
 from pager.wire.responses.answer import RESPONSES, Response, ResponsesAnswer, read
 from pager.wire.responses.restore import (
     appended,
-    carrier,
     expand,
     of_type,
+    tool_slot,
 )
-from pager.wire.responses.stitch import Splice
+from pager.wire.responses.stitch import ResponsesStitcher
 from pager.wire.stitching import (
-    Carrier,
+    CallFilter,
     Expansion,
-    Guard,
     Leg,
+    ToolSlot,
 )
 from pager.wire.tool_lists import Layout, not_a_function, offers
 
@@ -109,20 +104,20 @@ class Dialect(dialect.Dialect):
         """Read one item."""
         return message(raw, _read)
 
-    def sites(self, raw: bytes) -> list[Site]:
+    def page_spans(self, raw: bytes) -> list[PageSpan]:
         """The place of a tool's result, or those of a call's arguments."""
         item = exactly(raw)
         kind, call_id = _kind(item), string(item.get("call_id"))
         if kind in ("function_call_output", "custom_tool_call_output"):
-            return reachable(raw, result_site(item.get("output"), ("output",), call_id))
+            return reachable(raw, result_span(item.get("output"), ("output",), call_id))
         if kind != "function_call":
             return []
         text, name = string(item.get("arguments")), string(item.get("name"))
-        return reachable(raw, argument_sites(text, call_id, name, ("arguments",)))
+        return reachable(raw, argument_spans(text, call_id, name, ("arguments",)))
 
-    def carrier(self, request: Request) -> Carrier | str:
+    def tool_slot(self, request: Request) -> ToolSlot | str:
         """Where a tool of ours can be added to this request, or why it can't be."""
-        return carrier(request)
+        return tool_slot(request)
 
     def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
         """The edit of the body by which the model may call no tool."""
@@ -143,9 +138,9 @@ class Dialect(dialect.Dialect):
         item = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", **call}
         return orjson.dumps({"id": number, "object": "response", "status": "completed", "output": [item]})
 
-    def splice(self, tool: str, guard: Guard, tools: Toolset | None = None) -> Splice:
+    def stitcher(self, tool: str, guard: CallFilter, tools: Toolset | None = None) -> ResponsesStitcher:
         """The state machine for one call to which the tool with this name was added."""
-        return Splice(tool, guard, tools)
+        return ResponsesStitcher(tool, guard, tools)
 
     def appended(self, leg: Leg) -> list[bytes]:
         """The items that a leg which is not mixed adds to the end of the prompt."""

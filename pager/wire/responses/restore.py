@@ -10,6 +10,7 @@ import msgspec
 
 from pager.errors import NotUnderstood
 from pager.values import Request, Span
+from pager.wire.byte_edits import find
 from pager.wire.common import (
     Json,
     loads,
@@ -18,12 +19,11 @@ from pager.wire.common import (
     string,
 )
 from pager.wire.json_spans import elements
-from pager.wire.page_spans import find
 from pager.wire.stitching import (
-    Carrier,
     Expansion,
     Leg,
-    Part,
+    LegPart,
+    ToolSlot,
 )
 
 _CALLABLE = frozenset({"function", "custom"})
@@ -75,7 +75,7 @@ def _look(item: bytes | memoryview) -> Glance:
         return Glance()
 
 
-def carrier(request: Request) -> Carrier | str:
+def tool_slot(request: Request) -> ToolSlot | str:
     """Where one more tool can be written, or why it can't be."""
     for reason in _refusals(request):
         return reason
@@ -86,8 +86,8 @@ def carrier(request: Request) -> Carrier | str:
     usable = next((found for found in lists if found.can_call), None)
     if usable is None:
         return "there is no tool that the client runs" if lists else "there are no tools"
-    names = frozenset[str]().union(*(found.carrier.names for found in lists))
-    return replace(usable.carrier, names=names)
+    names = frozenset[str]().union(*(found.tool_slot.names for found in lists))
+    return replace(usable.tool_slot, names=names)
 
 
 def _refusals(request: Request) -> Iterator[str]:
@@ -131,37 +131,37 @@ def _is_answer(item: bytes | memoryview) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Tools:
+class _ToolList:
     """One list of tools: where an entry can be added to it, and whether it holds tools that the client runs."""
 
-    carrier: Carrier
+    tool_slot: ToolSlot
     can_call: bool
 
 
-def _member_list(request: Request) -> _Tools | None:
+def _member_list(request: Request) -> _ToolList | None:
     span = request.members.get("tools")
     if span is None or request.body[span.start : span.start + 1] != b"[":
         return None
     found = _tools(request.body[span.start : span.end])
-    return found and replace(found, carrier=replace(found.carrier, at=span.start + found.carrier.at))
+    return found and replace(found, tool_slot=replace(found.tool_slot, at=span.start + found.tool_slot.at))
 
 
-def _item_lists(request: Request) -> Iterator[_Tools | None]:
+def _item_lists(request: Request) -> Iterator[_ToolList | None]:
     for index, _ in of_type(request.body, request.items, request.starts, "additional_tools"):
         found = _item_tools(bytes(request.items[index]))
-        yield found and replace(found, carrier=replace(found.carrier, item=index))
+        yield found and replace(found, tool_slot=replace(found.tool_slot, item=index))
 
 
 # The same lists come with every call of a session.
 @lru_cache(32)
-def _item_tools(item: bytes) -> _Tools | None:
+def _item_tools(item: bytes) -> _ToolList | None:
     span = find(item, ("tools",))
     found = _tools(item[span.start : span.end])
-    return found and replace(found, carrier=replace(found.carrier, at=span.start + found.carrier.at))
+    return found and replace(found, tool_slot=replace(found.tool_slot, at=span.start + found.tool_slot.at))
 
 
 @lru_cache(32)
-def _tools(raw: bytes) -> _Tools | None:
+def _tools(raw: bytes) -> _ToolList | None:
     """What there is to know of a list of tools; None if it is empty; raises NotUnderstood."""
     found = elements(raw, Span(0, len(raw)))
     entries = [record(loads(item)) for item in found.items]
@@ -171,10 +171,10 @@ def _tools(raw: bytes) -> _Tools | None:
     names = frozenset(name for entry in entries for name in _names(entry))
     stays_last = next((at for at, entry in enumerate(entries) if _stays_last(entry)), None)
     if stays_last is None:
-        place = Carrier(found.starts[-1] + len(found.items[-1]), comma, b"", names)
+        place = ToolSlot(found.starts[-1] + len(found.items[-1]), comma, b"", names)
     else:
-        place = Carrier(found.starts[stays_last], b"", comma, names)
-    return _Tools(place, any(map(_can_call, entries)))
+        place = ToolSlot(found.starts[stays_last], b"", comma, names)
+    return _ToolList(place, any(map(_can_call, entries)))
 
 
 def _stays_last(entry: Json) -> bool:
@@ -199,7 +199,7 @@ def appended(leg: Leg) -> list[bytes]:
 
 def expand(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
     """What the client sent after a call, with the call's hidden legs put back; None if their place is gone."""
-    sent = _Sent(items, sure=sure)
+    sent = _ClientItems(items, sure=sure)
     if not _is_said(sent.front):
         return None
     said: list[bytes] = []
@@ -211,7 +211,7 @@ def expand(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -
     return Expansion(sent.at, tuple(said))
 
 
-class _Sent:
+class _ClientItems:
     """The items that the client sent, taken from the front."""
 
     def __init__(self, items: Sequence[bytes], *, sure: bool) -> None:
@@ -235,7 +235,7 @@ class _Sent:
         return self._items[self.at - 1]
 
 
-def _replaced(leg: Leg, sent: _Sent) -> list[bytes] | None:
+def _replaced(leg: Leg, sent: _ClientItems) -> list[bytes] | None:
     """The leg as it stood in the prompt when it was answered, in place of what the client sent of it."""
     for part in leg.parts:
         if not part.hidden and _found(part, sent) is None:
@@ -246,7 +246,7 @@ def _replaced(leg: Leg, sent: _Sent) -> list[bytes] | None:
     return appended(leg)
 
 
-def _mixed(leg: Leg, sent: _Sent) -> list[bytes] | None:
+def _mixed(leg: Leg, sent: _ClientItems) -> list[bytes] | None:
     """The client's items with the hidden calls in their places, and our results after the last one.
 
     No leg followed, so that the provider has not read this one yet: the client's own bytes stay. Some clients send
@@ -266,7 +266,7 @@ def _mixed(leg: Leg, sent: _Sent) -> list[bytes] | None:
     return [*placed, *(bytes(result) for result in leg.results)]
 
 
-def _found(part: Part, sent: _Sent) -> list[bytes] | None:
+def _found(part: LegPart, sent: _ClientItems) -> list[bytes] | None:
     """What the client sent for a part that it was shown; None if it is something else.
 
     Thoughts that the leg was left without come along. Clients keep calls and text; not all of them keep the rest.
@@ -286,7 +286,7 @@ def _keeps_thoughts(leg: Leg) -> bool:
     return any(part.kind == "reasoning" and _is_lost(_read(part)) for part in leg.parts)
 
 
-def _read(part: Part) -> Json:
+def _read(part: LegPart) -> Json:
     return record(loads(bytes(part.raw)))
 
 

@@ -19,6 +19,7 @@ from pager.errors import NotUnderstood
 from pager.tools.decide import Toolset
 from pager.tools.definitions import Edit
 from pager.values import Answer, Span
+from pager.wire.byte_edits import apply_edits
 from pager.wire.common import (
     loads,
     number,
@@ -27,29 +28,28 @@ from pager.wire.common import (
     string,
 )
 from pager.wire.json_spans import elements, members
-from pager.wire.page_spans import spliced
 from pager.wire.responses.answer import (
     ENDINGS,
     EVENTS,
     RESPONSES,
-    Event,
     Output,
     Response,
+    ResponseEvent,
     ResponsesAnswer,
     read,
 )
 from pager.wire.sse import Decoder, ServerSentEvent
-from pager.wire.stitching import Guard, Held, Leg
+from pager.wire.stitching import CallFilter, Leg, LegEnd
 from pager.wire.tool_lists import entries
 
 _OPENINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _NUMBERS = re.compile(rb'"(sequence_number|output_index)"[ \t\n\r]*:[ \t\n\r]*(\d+)')
 
 
-class Splice:
+class ResponsesStitcher:
     """One call as the client sees it, made of its legs."""
 
-    def __init__(self, tool: str, guard: Guard, tools: Toolset | None = None) -> None:
+    def __init__(self, tool: str, guard: CallFilter, tools: Toolset | None = None) -> None:
         self._tool = tool
         self._tools = tools
         self._fresh: Callable[[], ResponsesAnswer] = lambda: ResponsesAnswer(tool, guard)
@@ -57,7 +57,7 @@ class Splice:
         self._is_first = True
         self._identity: dict[str, bytes] = {}
         self._decoder = Decoder()
-        self._queue: deque[tuple[ServerSentEvent, Event]] = deque()
+        self._queue: deque[tuple[ServerSentEvent, ResponseEvent]] = deque()
         self._late = b""
         self._body: bytes | None = None
         self._past: list[bytes] = []
@@ -80,13 +80,13 @@ class Splice:
         self._leg.whole(read(RESPONSES, body) or Response())
         self._remember()
 
-    def held(self) -> Held:
+    def held(self) -> LegEnd:
         """What the leg that has come to its end holds back."""
         self._close()
         calls = tuple(output.call for output in self._leg.hidden)
         shown = [output for output in self._leg.outputs if output.shown]
         end = self._leg.end
-        return Held(
+        return LegEnd(
             calls,
             mixed=any(output.awaits_client for output in shown),
             whole=end == "completed" or (end == "incomplete" and not calls),
@@ -159,7 +159,7 @@ class Splice:
         """Take one event; what may go to the client now."""
         if not cut.data:
             return cut.raw
-        event = read(EVENTS, cut.data) or Event()
+        event = read(EVENTS, cut.data) or ResponseEvent()
         event.type = event.type or cut.name
         self._leg.note(event.type, event)
         if event.response:
@@ -177,13 +177,13 @@ class Splice:
             known = {"id": bytes(response.id), "created_at": bytes(response.created_at)}
             self._identity = {key: value for key, value in known.items() if value}
 
-    def _may_leave(self, event: Event) -> bool:
+    def _may_leave(self, event: ResponseEvent) -> bool:
         output = self._leg.of(event)
         if output is not None:
             return output.shown is not None
         return not (self._leg.end and self._leg.withholds)
 
-    def _said(self, cut: ServerSentEvent, event: Event) -> bytes:
+    def _said(self, cut: ServerSentEvent, event: ResponseEvent) -> bytes:
         """What the client gets of an event that leaves the queue."""
         output = self._leg.of(event)
         if (output is not None and not output.shown) or (event.type in _OPENINGS and not self._is_first):
@@ -198,7 +198,7 @@ class Splice:
             changes |= {"response": response} if response != told else {}
         return _rewritten_event(cut, changes) if changes else cut.raw
 
-    def _numbers(self, event: Event, output: Output | None) -> dict[str, bytes]:
+    def _numbers(self, event: ResponseEvent, output: Output | None) -> dict[str, bytes]:
         """The numbers of an event that are others for the client."""
         changes = {}
         if event.sequence_number is not None:
@@ -255,7 +255,7 @@ def _rewritten(raw: bytes, changes: Mapping[str, bytes]) -> bytes:
     except NotUnderstood:  # a key twice: no place is the right one
         value = record(loads(raw))
         return orjson.dumps({**value, **{key: orjson.Fragment(changes[key]) for key in changes if key in value}})
-    return spliced(raw, [(spans[key], new) for key, new in changes.items() if key in spans])
+    return apply_edits(raw, [(spans[key], new) for key, new in changes.items() if key in spans])
 
 
 def _renumbered(raw: bytes, changes: Mapping[str, bytes]) -> bytes | None:
@@ -266,7 +266,7 @@ def _renumbered(raw: bytes, changes: Mapping[str, bytes]) -> bytes | None:
     places = dict(found)
     if len(found) != len(places) or not changes.keys() <= places.keys():
         return None
-    return spliced(raw, [(places[key], new) for key, new in changes.items()])
+    return apply_edits(raw, [(places[key], new) for key, new in changes.items()])
 
 
 # Every event with a response repeats the list.
@@ -276,7 +276,7 @@ def _as_offered(tools: bytes, name: str, decided: Toolset | None) -> bytes:
     left = _without(tools, name)
     if decided is None or not left.startswith(b"["):
         return left
-    return spliced(left, [edit for start, entry in entries(left) for edit in _restoring(entry, start, decided)])
+    return apply_edits(left, [edit for start, entry in entries(left) for edit in _restoring(entry, start, decided)])
 
 
 def _restoring(entry: bytes, start: int, decided: Toolset) -> Iterator[Edit]:
@@ -303,5 +303,5 @@ def _without(tools: bytes, name: str) -> bytes:
         return tools
     starts, ends = found.starts, [start + len(item) for start, item in zip(found.starts, found.items, strict=True)]
     if index + 1 < len(starts):
-        return spliced(tools, [(Span(starts[index], starts[index + 1]), b"")])
-    return spliced(tools, [(Span(ends[index - 1] if index else starts[0], ends[index]), b"")])
+        return apply_edits(tools, [(Span(starts[index], starts[index + 1]), b"")])
+    return apply_edits(tools, [(Span(ends[index - 1] if index else starts[0], ends[index]), b"")])

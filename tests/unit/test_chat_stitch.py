@@ -16,7 +16,7 @@ from pager.values import ToolUse, Usage
 from pager.wire.chat.scripted import Scripted as Chat
 from pager.wire.dialects import load
 from pager.wire.scripted import Call, Say, Turn
-from pager.wire.stitching import Held, HeldCall
+from pager.wire.stitching import HeldCall, LegEnd
 
 chat = load("chat")
 TOOL = "page_in"
@@ -34,8 +34,8 @@ def is_hidden(call) -> bool:
     return call.name == TOOL or imitates(call.text)
 
 
-def spliced(guard=None):
-    return chat.splice(TOOL, guard or Watching(imitates))
+def new_stitcher(guard=None):
+    return chat.stitcher(TOOL, guard or Watching(imitates))
 
 
 def turn(number, say, **options) -> Turn:
@@ -66,27 +66,27 @@ def answers_to(held) -> list[str]:
 
 def play(legs, cuts=(), guard=None):
     """What the client gets of these streamed legs, with what each leg held and is remembered as."""
-    splice, out, notes = spliced(guard), b"", []
+    stitcher, out, notes = new_stitcher(guard), b"", []
     for number, leg in enumerate(legs):
-        out += b"".join(splice.feed(piece) for piece in cut(leg, cuts))
-        held = splice.held()
-        notes.append((held, splice.leg(answers_to(held))))
+        out += b"".join(stitcher.feed(piece) for piece in cut(leg, cuts))
+        held = stitcher.held()
+        notes.append((held, stitcher.leg(answers_to(held))))
         if number + 1 == len(legs) or held.mixed or not held.calls or not held.whole:
             break
-        splice.go_on()
-    return out + splice.finish(), notes
+        stitcher.go_on()
+    return out + stitcher.finish(), notes
 
 
 def play_whole(bodies, guard=None):
-    splice, notes = spliced(guard), []
+    stitcher, notes = new_stitcher(guard), []
     for number, body in enumerate(bodies):
-        splice.take(body)
-        held = splice.held()
-        notes.append((held, splice.leg(answers_to(held))))
+        stitcher.take(body)
+        held = stitcher.held()
+        notes.append((held, stitcher.leg(answers_to(held))))
         if number + 1 == len(bodies) or held.mixed or not held.calls:
             break
-        splice.go_on()
-    return splice.finish(), notes
+        stitcher.go_on()
+    return stitcher.finish(), notes
 
 
 def seen(client):
@@ -133,34 +133,34 @@ def assert_no_trace(client, *numbers):
 
 
 def test_a_call_without_hidden_calls_is_passed_on_byte_for_byte_and_at_once():
-    splice = spliced()
+    stitcher = new_stitcher()
     for event in events(0, Say("I see.", reasoning="Hm, so.")):
-        assert splice.feed(event) == event
-    assert splice.finish() == b""
-    assert splice.held() == Held(shown=True)
+        assert stitcher.feed(event) == event
+    assert stitcher.finish() == b""
+    assert stitcher.held() == LegEnd(shown=True)
 
 
 def test_calls_of_other_tools_are_released_when_they_are_complete():
-    splice = spliced()
+    stitcher = new_stitcher()
     parts = events(0, Say("Both.", [READ, SHELL]))
     read = [at for at, part in enumerate(parts) if b'"tool_calls":[{"index":0' in part]
     shell = [at for at, part in enumerate(parts) if b'"tool_calls":[{"index":1' in part]
-    out = [splice.feed(part) for part in parts]
+    out = [stitcher.feed(part) for part in parts]
     assert b"".join(out) == b"".join(parts)
     assert out[: read[0]] == parts[: read[0]]
     assert [out[at] for at in read] == [b""] * len(read)
     assert out[shell[0]] == b"".join(parts[at] for at in read)
     assert out[shell[-1] + 1] == b"".join(parts[at] for at in shell) + parts[shell[-1] + 1]
-    assert (splice.held(), splice.finish()) == (Held(shown=True), b"")
+    assert (stitcher.held(), stitcher.finish()) == (LegEnd(shown=True), b"")
 
 
 def test_a_hidden_call_is_answered_and_the_answer_goes_on():
-    splice = spliced()
+    stitcher = new_stitcher()
     first = streamed(0, Say("I look.", [HIDDEN], reasoning="What was it?"))
-    shown = splice.feed(first)
+    shown = stitcher.feed(first)
     call_id = turn(0, Say()).id("call_", 0)
-    assert splice.held() == Held((HeldCall(call_id, TOOL, HIDDEN.text),), shown=True)
-    leg = splice.leg(["the page"])
+    assert stitcher.held() == LegEnd((HeldCall(call_id, TOOL, HIDDEN.text),), shown=True)
+    leg = stitcher.leg(["the page"])
     assert [(part.kind, json.loads(bytes(part.raw)), part.hidden) for part in leg.parts] == [
         ("reasoning", "What was it?", False),
         ("text", "I look.", False),
@@ -174,9 +174,9 @@ def test_a_hidden_call_is_answered_and_the_answer_goes_on():
         {"role": "tool", "tool_call_id": call_id, "content": "the page"}
     ]
     assert leg.mixed is False
-    splice.go_on()
-    shown += splice.feed(streamed(1, Say(" Now I see.", [READ])))
-    assert splice.finish() == b""
+    stitcher.go_on()
+    shown += stitcher.feed(streamed(1, Say(" Now I see.", [READ])))
+    assert stitcher.finish() == b""
     assert_no_trace(shown, (0, 0))
     answer = seen(shown)
     assert (answer.text, answer.finish, answer.complete) == ("I look. Now I see.", "tool_calls", True)
@@ -189,10 +189,10 @@ def test_a_hidden_call_is_answered_and_the_answer_goes_on():
 
 
 def test_nothing_of_the_first_legs_end_reaches_the_client_before_the_second_leg():
-    splice = spliced()
-    shown = splice.feed(streamed(0, Say("", [HIDDEN])))
+    stitcher = new_stitcher()
+    shown = stitcher.feed(streamed(0, Say("", [HIDDEN])))
     assert shown == events(0, Say("", [HIDDEN]))[0]
-    assert splice.held().shown is False
+    assert stitcher.held().shown is False
 
 
 def test_the_usage_told_is_the_last_legs_input_and_all_visible_output():
@@ -271,7 +271,7 @@ def test_a_leg_cut_in_a_hidden_call_is_not_whole_and_ends_as_it_ended(finish):
 
 def test_a_leg_cut_in_its_text_is_whole():
     _, [(held, _)] = play([streamed(0, Say("a", finish="length"))])
-    assert held == Held(shown=True)
+    assert held == LegEnd(shown=True)
 
 
 @given(end=st.integers(0, 3000), calls=st.lists(st.sampled_from([READ, SHELL, HIDDEN, MIMIC]), max_size=3))
@@ -313,30 +313,30 @@ def test_an_error_inside_a_stream_passes_and_the_leg_is_not_whole():
 
 def test_an_empty_error_is_none():
     said = [ROLE, chunk({"tool_calls": numbered(WHOLE_CALLS[:1])}), chunk({}, "tool_calls"), chunk(usage={"x": 1})]
-    splice = spliced()
-    assert splice.feed(stream(*({**part, "error": None} for part in said))) == stream({**ROLE, "error": None})
-    assert splice.held().whole
+    stitcher = new_stitcher()
+    assert stitcher.feed(stream(*({**part, "error": None} for part in said))) == stream({**ROLE, "error": None})
+    assert stitcher.held().whole
 
 
 def test_a_failure_is_said_in_place_of_a_chunk():
-    splice = spliced()
-    splice.feed(streamed(0, Say("", [HIDDEN])))
-    splice.go_on()
-    said = splice.fail(502, "upstream left")
+    stitcher = new_stitcher()
+    stitcher.feed(streamed(0, Say("", [HIDDEN])))
+    stitcher.go_on()
+    said = stitcher.fail(502, "upstream left")
     assert said.startswith(b"data: {")
     assert said.endswith(b"\n\n")
     assert json.loads(said[6:])["error"]["message"] == "upstream left"
 
 
 def test_comments_and_empty_events_pass_at_once():
-    splice = spliced()
+    stitcher = new_stitcher()
     parts = events(0, Say("", [HIDDEN]))
-    splice.feed(b"".join(parts[:2]))
-    assert splice.feed(b": ping\n\n") == b": ping\n\n"
-    assert splice.feed(b"\n\n") == b"\n\n"
-    splice.feed(b"".join(parts[2:]))
-    splice.go_on()
-    assert splice.feed(b": ping\r\n\r\n") == b": ping\r\n\r\n"
+    stitcher.feed(b"".join(parts[:2]))
+    assert stitcher.feed(b": ping\n\n") == b": ping\n\n"
+    assert stitcher.feed(b"\n\n") == b"\n\n"
+    stitcher.feed(b"".join(parts[2:]))
+    stitcher.go_on()
+    assert stitcher.feed(b": ping\r\n\r\n") == b": ping\r\n\r\n"
     assert chat.heartbeat == b": keep-alive\n\n"
 
 
@@ -401,9 +401,9 @@ def test_an_answer_in_a_single_chunk_is_taken_apart():
         "tool_calls",
         usage={"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12},
     )
-    splice = spliced()
-    now = splice.feed(stream(one))
-    rest = splice.finish()
+    stitcher = new_stitcher()
+    now = stitcher.feed(stream(one))
+    rest = stitcher.finish()
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks(now + b"data: [DONE]\n\n")] == [None]
     assert json.loads(rest[6:])["choices"][0] == {"index": 0, "delta": {}, "finish_reason": "tool_calls"}
     assert json.loads(rest[6:])["usage"]["completion_tokens"] == 7
@@ -414,27 +414,27 @@ def test_an_answer_in_a_single_chunk_is_taken_apart():
 
 def test_an_answer_in_a_single_chunk_without_a_hidden_call_keeps_its_bytes():
     one = chunk({"role": "assistant", "content": "Look:", "tool_calls": numbered(WHOLE_CALLS[1:])}, "tool_calls")
-    splice = spliced()
-    assert splice.feed(stream(one)) == stream(one)
-    assert splice.finish() == b""
+    stitcher = new_stitcher()
+    assert stitcher.feed(stream(one)) == stream(one)
+    assert stitcher.finish() == b""
 
 
 def test_text_beside_an_undecided_call_does_not_wait():
-    splice = spliced()
-    splice.feed(stream(ROLE))
+    stitcher = new_stitcher()
+    stitcher.feed(stream(ROLE))
     usage = {"prompt_tokens": 1, "completion_tokens": 1}
-    now = splice.feed(stream(chunk({"content": "Look:", "tool_calls": numbered(WHOLE_CALLS[1:2])}, usage=usage)))
+    now = stitcher.feed(stream(chunk({"content": "Look:", "tool_calls": numbered(WHOLE_CALLS[1:2])}, usage=usage)))
     assert json.loads(now[6:])["choices"][0]["delta"] == {"content": "Look:"}
-    later = splice.feed(stream(chunk({"content": " there"}), chunk({}, "tool_calls"), "[DONE]"))
+    later = stitcher.feed(stream(chunk({"content": " there"}), chunk({}, "tool_calls"), "[DONE]"))
     answer = seen(now + later)
     assert (answer.text, answer.calls) == ("Look: there", (ToolUse(0, "r", "read", "{}"),))
 
 
 def test_text_after_a_call_has_begun_does_not_wait():
-    splice = spliced()
-    splice.feed(stream(ROLE, chunk({"tool_calls": numbered(WHOLE_CALLS[1:2])})))
+    stitcher = new_stitcher()
+    stitcher.feed(stream(ROLE, chunk({"tool_calls": numbered(WHOLE_CALLS[1:2])})))
     text = stream(chunk({"content": "meanwhile"}))
-    assert splice.feed(text) == text
+    assert stitcher.feed(text) == text
 
 
 def test_a_name_that_comes_after_the_id_is_waited_for():
@@ -444,10 +444,10 @@ def test_a_name_that_comes_after_the_id_is_waited_for():
         {"index": 0, "function": {"name": TOOL}},
         {"index": 0, "function": {"arguments": ARGUMENTS}},
     ]
-    splice = spliced()
-    splice.feed(stream(ROLE))
-    assert [splice.feed(stream(chunk({"tool_calls": [part]}))) for part in parts] == [b""] * 4
-    assert splice.held().calls == (HeldCall("h", TOOL, ARGUMENTS),)
+    stitcher = new_stitcher()
+    stitcher.feed(stream(ROLE))
+    assert [stitcher.feed(stream(chunk({"tool_calls": [part]}))) for part in parts] == [b""] * 4
+    assert stitcher.held().calls == (HeldCall("h", TOOL, ARGUMENTS),)
 
 
 def test_a_role_in_every_chunk_is_shown_once_where_chunks_are_changed():
@@ -512,11 +512,13 @@ def test_a_last_event_without_its_end_is_read_all_the_same(end):
 
 
 def test_text_in_a_last_event_without_its_end_goes_out_before_the_next_leg():
-    splice = spliced()
-    splice.feed(stream(ROLE, chunk({"tool_calls": numbered(WHOLE_CALLS[:1])}), chunk({"content": "late"}, "stop"))[:-2])
-    assert splice.held().whole
-    splice.go_on()
-    client = splice.feed(stream(ROLE, chunk({"content": "r"}), chunk({}, "stop"), "[DONE]")) + splice.finish()
+    stitcher = new_stitcher()
+    stitcher.feed(
+        stream(ROLE, chunk({"tool_calls": numbered(WHOLE_CALLS[:1])}), chunk({"content": "late"}, "stop"))[:-2]
+    )
+    assert stitcher.held().whole
+    stitcher.go_on()
+    client = stitcher.feed(stream(ROLE, chunk({"content": "r"}), chunk({}, "stop"), "[DONE]")) + stitcher.finish()
     assert [part["choices"][0]["delta"].get("content") for part in chunks(client)] == ["late", "r", None]
 
 
@@ -528,21 +530,21 @@ def test_text_in_a_last_event_without_its_end_is_kept_apart_from_a_call_that_wai
 
 def test_what_cant_be_read_passes_unless_it_may_hold_a_hidden_call():
     broken = b'data: {"choices": [{"delta": {"tool_calls": [{"function": {"name": "%b\n\n'
-    splice = spliced()
-    assert splice.feed(broken % b"read") == broken % b"read"
-    assert splice.feed(broken % TOOL.encode()) == b""
-    splice.feed(stream(ROLE, chunk({"tool_calls": numbered(WHOLE_CALLS[:1])})))
-    assert splice.feed(b"data: {{\n\n") == b""
+    stitcher = new_stitcher()
+    assert stitcher.feed(broken % b"read") == broken % b"read"
+    assert stitcher.feed(broken % TOOL.encode()) == b""
+    stitcher.feed(stream(ROLE, chunk({"tool_calls": numbered(WHOLE_CALLS[:1])})))
+    assert stitcher.feed(b"data: {{\n\n") == b""
 
 
 def test_text_that_is_no_text_is_passed_on_unread():
     odd = [b'{"choices": [{"delta": {"content": "\xff"}}]}', b'{"x": %b%b, "choices": [{"delta": {}}]}']
     parts = [b"data: %b\n\n" % data for data in (odd[0], odd[1] % (b"[" * 5000, b"]" * 5000))]
-    splice = spliced()
-    begun = splice.feed(stream(ROLE, chunk({"content": "a"})) + b"".join(parts))
+    stitcher = new_stitcher()
+    begun = stitcher.feed(stream(ROLE, chunk({"content": "a"})) + b"".join(parts))
     assert begun == stream(ROLE, chunk({"content": "a"})) + b"".join(parts)
-    splice.feed(stream(chunk({"tool_calls": numbered(WHOLE_CALLS[:1])}), chunk({}, "stop")))
-    leg = splice.leg(["half an emoji: \ud83d"])
+    stitcher.feed(stream(chunk({"tool_calls": numbered(WHOLE_CALLS[:1])}), chunk({}, "stop")))
+    leg = stitcher.leg(["half an emoji: \ud83d"])
     assert json.loads(bytes(leg.parts[0].raw)) == "a"
     assert json.loads(bytes(leg.results[0]))["content"] == "half an emoji: ?"
 
@@ -551,7 +553,7 @@ def test_the_end_without_a_reason_is_an_end():
     client, [(held, _)] = play(
         [stream(ROLE, chunk({"tool_calls": numbered([WHOLE_CALLS[1], WHOLE_CALLS[0]])}), "[DONE]")]
     )
-    assert held == Held((HeldCall("h", TOOL, ARGUMENTS),), mixed=True, shown=True)
+    assert held == LegEnd((HeldCall("h", TOOL, ARGUMENTS),), mixed=True, shown=True)
     assert client.endswith(b"data: [DONE]\n\n")
 
 
@@ -609,7 +611,7 @@ def test_reasoning_is_remembered_in_the_form_it_came_in():
 
 def test_a_whole_answer_without_hidden_calls_keeps_its_bytes():
     body = whole(0, Say("Both.", [READ, SHELL]))
-    assert play_whole([body]) == (body, [(Held(shown=True), play_whole([body])[1][0][1])])
+    assert play_whole([body]) == (body, [(LegEnd(shown=True), play_whole([body])[1][0][1])])
 
 
 def test_whole_legs_make_one_answer():
@@ -689,7 +691,7 @@ def test_an_error_in_place_of_an_answer_is_passed_on():
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"id": 1}'])
 def test_what_is_no_answer_is_not_understood(body):
     with pytest.raises(NotUnderstood):
-        spliced().take(body)
+        new_stitcher().take(body)
 
 
 # Calls that nobody watches
@@ -703,24 +705,24 @@ def pieces_of(parts, index) -> list[int]:
 
 
 def test_a_call_that_nobody_watches_passes_as_it_comes():
-    splice = spliced(Picky())
+    stitcher = new_stitcher(Picky())
     for event in events(0, Say("Well.", [FREE, FREE])):
-        assert splice.feed(event) == event
-    assert (splice.held(), splice.finish()) == (Held(shown=True), b"")
+        assert stitcher.feed(event) == event
+    assert (stitcher.held(), stitcher.finish()) == (LegEnd(shown=True), b"")
 
 
 def test_a_call_that_nobody_watches_is_out_with_the_last_byte_of_each_piece():
-    splice, stream, out = spliced(Picky()), streamed(0, Say("", [FREE])), b""
+    stitcher, stream, out = new_stitcher(Picky()), streamed(0, Say("", [FREE])), b""
     for at in range(len(stream)):
-        out += splice.feed(stream[at : at + 1])
+        out += stitcher.feed(stream[at : at + 1])
         assert out == stream[: stream.rfind(b"\n\n", 0, at + 1) + 2] if b"\n\n" in stream[: at + 1] else out == b""
 
 
 @pytest.mark.parametrize("before", [HIDDEN, REFUSED, CHECKED])
 def test_a_call_behind_one_that_waits_passes_as_it_comes(before):
-    splice, parts = spliced(Picky()), events(0, Say("", [before, FREE]))
+    stitcher, parts = new_stitcher(Picky()), events(0, Say("", [before, FREE]))
     held, free = pieces_of(parts, 0), pieces_of(parts, 1)
-    out = [splice.feed(part) for part in parts]
+    out = [stitcher.feed(part) for part in parts]
     assert [out[at] for at in held] == [b""] * len(held)
     released = b"".join(parts[at] for at in held) if before is CHECKED else b""
     assert out[free[0]].startswith(released)
@@ -734,9 +736,9 @@ def test_a_call_behind_one_that_waits_passes_as_it_comes(before):
 
 
 def test_a_watched_call_behind_one_that_nobody_watches_waits_until_it_is_complete():
-    splice, parts = spliced(Picky()), events(0, Say("", [FREE, CHECKED]))
+    stitcher, parts = new_stitcher(Picky()), events(0, Say("", [FREE, CHECKED]))
     checked = pieces_of(parts, 1)
-    out = [splice.feed(part) for part in parts]
+    out = [stitcher.feed(part) for part in parts]
     assert out[: checked[0]] == parts[: checked[0]]
     assert [out[at] for at in checked] == [b""] * len(checked)
     assert out[checked[-1] + 1] == b"".join(parts[checked[0] : checked[-1] + 2])
@@ -779,7 +781,7 @@ mixed_legs = st.builds(
 
 @given(mixed_legs)
 def test_to_watch_more_calls_changes_nothing_but_when_they_come(says):
-    soon, late = spliced(Picky()), spliced(Picky(everything=True))
+    soon, late = new_stitcher(Picky()), new_stitcher(Picky(everything=True))
     client = awaited = b""
     for number, say in enumerate(says):
         for part in events(number, say):
@@ -945,7 +947,7 @@ odd_streams = st.lists(odd_chunks.map(json.dumps) | st.sampled_from(["[DONE]", "
 @given(st.lists(odd_streams, min_size=1, max_size=2), st.lists(st.integers(0, 2000), max_size=6))
 def test_odd_streams_break_nothing_and_splits_do_not_matter(streams, cuts):
     legs = [stream(*said) for said in streams]
-    whole_legs, split_legs = spliced(), spliced()
+    whole_legs, split_legs = new_stitcher(), new_stitcher()
     for leg in legs:
         out = whole_legs.feed(leg)
         assert b"".join(split_legs.feed(part) for part in cut(leg, cuts)) == out
@@ -957,11 +959,11 @@ def test_odd_streams_break_nothing_and_splits_do_not_matter(streams, cuts):
 
 @given(odd_chunks.map(lambda answer: {"choices": [], **answer}))
 def test_odd_whole_answers_break_nothing(answer):
-    splice = spliced()
-    splice.take(json.dumps(answer).encode())
-    held = splice.held()
-    splice.leg(answers_to(held))
-    assert json.loads(splice.finish()) is not None
-    splice.go_on()
-    splice.take(json.dumps(answer).encode())
-    assert json.loads(splice.finish()) is not None
+    stitcher = new_stitcher()
+    stitcher.take(json.dumps(answer).encode())
+    held = stitcher.held()
+    stitcher.leg(answers_to(held))
+    assert json.loads(stitcher.finish()) is not None
+    stitcher.go_on()
+    stitcher.take(json.dumps(answer).encode())
+    assert json.loads(stitcher.finish()) is not None

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pager.errors import NotUnderstood
 from pager.values import Kind
 from pager.wire import dialects
-from pager.wire.page_spans import find, stubbed
+from pager.wire.byte_edits import find
+from pager.wire.page_spans import stubbed
 
 STUB = "[pg_0123456789abcdef: a stub]"
 text = st.text(max_size=30)
@@ -92,15 +93,21 @@ def test_only_the_chosen_values_change_and_they_become_the_stub(name, data):
     dialect = dialects.load(name)
     message = with_own_ids(data.draw(MESSAGES[name]))
     raw = json.dumps(message, indent=data.draw(shape)).encode()
-    sites = dialect.sites(raw)
-    chosen = data.draw(st.lists(st.sampled_from(sites), unique_by=lambda site: site.key)) if sites else []
-    stubs = {site.key: f"{STUB} {at}" for at, site in enumerate(chosen)}
-    done = stubbed(raw, sites, stubs)
-    again = dialect.sites(done)
-    assert [(site.key, site.kind, site.tool, site.is_error) for site in again] == [
-        (site.key, site.kind, site.tool, site.is_error) for site in sites
+    page_spans = dialect.page_spans(raw)
+    chosen = (
+        data.draw(st.lists(st.sampled_from(page_spans), unique_by=lambda page_span: page_span.key))
+        if page_spans
+        else []
+    )
+    stubs = {page_span.key: f"{STUB} {at}" for at, page_span in enumerate(chosen)}
+    done = stubbed(raw, page_spans, stubs)
+    again = dialect.page_spans(done)
+    assert [(page_span.key, page_span.kind, page_span.tool, page_span.is_error) for page_span in again] == [
+        (page_span.key, page_span.kind, page_span.tool, page_span.is_error) for page_span in page_spans
     ]
-    assert [site.text for site in again] == [stubs.get(site.key, site.text) for site in sites]
+    assert [page_span.text for page_span in again] == [
+        stubs.get(page_span.key, page_span.text) for page_span in page_spans
+    ]
     assert untouched(name, json.loads(done)) == untouched(name, message)
     if not stubs:
         assert done == raw
@@ -126,7 +133,7 @@ def test_a_cache_mark_on_a_replaced_part_stays():
     raw = b'{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"a"},\
 {"type":"text","text":"b","cache_control":{"type":"ephemeral"}}],"is_error":true}]}'
     dialect = dialects.load("messages")
-    (part,) = json.loads(stubbed(raw, dialect.sites(raw), {"c": STUB}))["content"][0]["content"]
+    (part,) = json.loads(stubbed(raw, dialect.page_spans(raw), {"c": STUB}))["content"][0]["content"]
     assert part == {"type": "text", "text": STUB, "cache_control": {"type": "ephemeral"}}
 
 
@@ -135,26 +142,26 @@ def test_a_result_with_an_image_is_no_page():
     raw = json.dumps(
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": parts}]}
     ).encode()
-    assert dialects.load("messages").sites(raw) == []
+    assert dialects.load("messages").page_spans(raw) == []
 
 
 def test_other_arguments_keep_their_own_text():
     given = b'"{ \\"n\\": 1.50,\\"content\\":\\"long\\" }"'
     raw = b'{"type":"function_call","call_id":"c","name":"write","arguments":%b}' % given
     dialect = dialects.load("responses")
-    done = stubbed(raw, dialect.sites(raw), {"c.content": STUB})
+    done = stubbed(raw, dialect.page_spans(raw), {"c.content": STUB})
     assert json.loads(done)["arguments"] == f'{{ "n": 1.50,"content":"{STUB}" }}'
 
 
 def test_arguments_that_are_no_object_hold_no_site():
     for broken in ("", "[1]", "{", '{"a": 1, "a": 2}'):
         raw = json.dumps({"type": "function_call", "call_id": "c", "name": "x", "arguments": broken}).encode()
-        assert dialects.load("responses").sites(raw) == []
+        assert dialects.load("responses").page_spans(raw) == []
 
 
 def test_half_an_emoji_makes_a_message_that_is_left_alone():
     raw = b'{"role":"tool","tool_call_id":"c","content":"\\ud83d cut"}'
-    assert dialects.load("chat").sites(raw) == []
+    assert dialects.load("chat").page_spans(raw) == []
 
 
 def test_a_path_that_leads_nowhere_is_told():
@@ -166,5 +173,5 @@ def test_a_path_that_leads_nowhere_is_told():
 
 def test_what_is_a_site_is_a_call_or_a_result():
     raw = b'{"role":"tool","tool_call_id":"c","content":"x"}'
-    (site,) = dialects.load("chat").sites(raw)
-    assert (site.kind, site.text, site.call_id) == (Kind.RESULT, "x", "c")
+    (page_span,) = dialects.load("chat").page_spans(raw)
+    assert (page_span.kind, page_span.text, page_span.call_id) == (Kind.RESULT, "x", "c")

@@ -13,13 +13,13 @@ from pager.wire.common import (
     string,
 )
 from pager.wire.json_spans import elements
-from pager.wire.stitching import Carrier
+from pager.wire.stitching import ToolSlot
 
 _CALLED_BY_THE_CLIENT = frozenset({"function", "custom"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Tools:
+class _ToolPlace:
     """The client's tools: their names, and where one more goes, counted from the beginning of the list."""
 
     names: frozenset[str]
@@ -27,7 +27,7 @@ class _Tools:
     is_first: bool
 
 
-def carrier(request: Request) -> Carrier | str:
+def tool_slot(request: Request) -> ToolSlot | str:
     """The place for one more tool, or why the request must not get one."""
     span = request.members.get("tools")
     if span is None or is_empty(request.body, span):
@@ -39,7 +39,7 @@ def carrier(request: Request) -> Carrier | str:
     if isinstance(tools, str):
         return tools
     before, after = (b"", b",") if tools.is_first else (b",", b"")
-    return Carrier(span.start + tools.at, before, after, tools.names)
+    return ToolSlot(span.start + tools.at, before, after, tools.names)
 
 
 def _refusal(request: Request) -> str:
@@ -67,7 +67,7 @@ def _value(request: Request, name: str) -> object:
 
 # A client sends the same list with every call.
 @lru_cache(32)
-def _read(raw: bytes) -> _Tools | str:
+def _read(raw: bytes) -> _ToolPlace | str:
     try:
         found = elements(raw, Span(0, len(raw)))
     except NotUnderstood:
@@ -79,7 +79,7 @@ def _read(raw: bytes) -> _Tools | str:
     marked = next((start for start, tool in zip(found.starts, tools, strict=True) if _is_marked(tool)), None)
     end = found.starts[-1] + len(found.items[-1])
     names = frozenset(name for tool in tools for name in _names(tool))
-    return _Tools(names, end if marked is None else marked, is_first=marked is not None)
+    return _ToolPlace(names, end if marked is None else marked, is_first=marked is not None)
 
 
 def _is_called_by_the_client(tool: Json) -> bool:

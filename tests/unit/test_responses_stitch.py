@@ -19,11 +19,11 @@ from pager.tools.decide import Sent, Toolset, schema_handle
 from pager.tools.definitions import Listed
 from pager.tools.shorten import slim
 from pager.values import Usage
+from pager.wire.byte_edits import apply_edits
 from pager.wire.dialects import load
-from pager.wire.page_spans import spliced
 from pager.wire.responses.scripted import Scripted as Responses
 from pager.wire.scripted import Turn
-from pager.wire.stitching import Held, HeldCall
+from pager.wire.stitching import HeldCall, LegEnd
 
 responses = load("responses")
 HANDLE = "pg_0123456789abcdef"
@@ -168,17 +168,17 @@ def bytewise(data: bytes) -> list:
     return [data[at : at + 1] for at in range(len(data))]
 
 
-def played(legs, cut=whole, *, splice=None):
+def played(legs, cut=whole, *, stitcher=None):
     """The client's bytes of a call with these streamed legs, and what each leg held back and left in the prompt."""
-    splice = splice or responses.splice("page_in", Watching(imitates))
+    stitcher = stitcher or responses.stitcher("page_in", Watching(imitates))
     said, held, kept = b"", [], []
     for number, leg in enumerate(legs):
-        said += b"".join(splice.feed(chunk) for chunk in cut(leg))
-        held.append(splice.held())
-        kept.append(splice.leg([f"page for {one.call_id}" for one in held[-1].calls]))
+        said += b"".join(stitcher.feed(chunk) for chunk in cut(leg))
+        held.append(stitcher.held())
+        kept.append(stitcher.leg([f"page for {one.call_id}" for one in held[-1].calls]))
         if number + 1 < len(legs):
-            splice.go_on()
-    return said + splice.finish(), held, kept
+            stitcher.go_on()
+    return said + stitcher.finish(), held, kept
 
 
 def is_hidden(item):
@@ -317,16 +317,16 @@ def test_a_leg_says_what_was_held_back_and_what_goes_into_the_prompt(legs):
 
 @given(conversations)
 def test_a_call_in_one_piece_says_the_same_as_a_streamed_one(legs):
-    splice = responses.splice("page_in", Watching(imitates))
+    stitcher = responses.stitcher("page_in", Watching(imitates))
     held, kept = [], []
     for number, leg in enumerate(legs):
         body = response(leg, number, tokens=(1000 + number, 40 + 9 * number))
-        splice.take(json.dumps(body, ensure_ascii=False).encode())
-        held.append(splice.held())
-        kept.append(splice.leg([f"page for {one.call_id}" for one in held[-1].calls]))
+        stitcher.take(json.dumps(body, ensure_ascii=False).encode())
+        held.append(stitcher.held())
+        kept.append(stitcher.leg([f"page for {one.call_id}" for one in held[-1].calls]))
         if number + 1 < len(legs):
-            splice.go_on()
-    body = splice.finish()
+            stitcher.go_on()
+    body = stitcher.finish()
     said, streamed_held, streamed_kept = played(streams_of(legs))
     told, streamed = json.loads(body), decoded(said)[-1]["response"]
     assert told == {**streamed, "id": told["id"], "created_at": told["created_at"]}
@@ -339,32 +339,32 @@ def test_a_call_in_one_piece_says_the_same_as_a_streamed_one(legs):
 
 def test_an_answer_without_a_hidden_call_passes_byte_for_byte_and_at_once():
     stream = stream_of([thought("hm"), message("é"), call("read"), custom("patch", "x")], tools=[READ])
-    splice = responses.splice("page_in", Watching(imitates))
+    stitcher = responses.stitcher("page_in", Watching(imitates))
     for one in stream.split(b"\n\n")[:-1]:
-        said = splice.feed(one + b"\n\n")
+        said = stitcher.feed(one + b"\n\n")
         assert (b"_call" in one) or said == one + b"\n\n"
-    assert splice.held() == Held(mixed=True, shown=True)
-    assert splice.finish() == b""
+    assert stitcher.held() == LegEnd(mixed=True, shown=True)
+    assert stitcher.finish() == b""
     assert played([stream])[0] == stream
 
 
 def test_a_call_of_another_tool_waits_only_until_it_is_finished():
-    splice = responses.splice("page_in", Watching(imitates))
+    stitcher = responses.stitcher("page_in", Watching(imitates))
     *before, done, end = events_of([message("a"), call("read", '{"path": "b"}')], tools=[READ])
-    assert splice.feed(encoded(before)) == encoded(before[:-5])
+    assert stitcher.feed(encoded(before)) == encoded(before[:-5])
     assert before[-5]["type"] == "response.output_item.added"
-    assert splice.feed(encoded([done])) == encoded([*before[-5:], done])
-    assert splice.feed(encoded([end])) == encoded([end])
+    assert stitcher.feed(encoded([done])) == encoded([*before[-5:], done])
+    assert stitcher.feed(encoded([end])) == encoded([end])
 
 
 def test_the_text_after_a_hidden_call_is_not_kept_waiting():
-    splice = responses.splice("page_in", Watching(imitates))
+    stitcher = responses.stitcher("page_in", Watching(imitates))
     *before, end = events_of([hidden(), message("and now")])
-    said = splice.feed(encoded(before))
+    said = stitcher.feed(encoded(before))
     assert [one["sequence_number"] for one in decoded(said)] == list(range(OPENINGS + 7))
     assert {one["output_index"] for one in decoded(said)[OPENINGS:]} == {0}
-    assert splice.feed(encoded([end])) == b""
-    assert decoded(splice.finish())[-1]["response"]["output"] == [message("and now")]
+    assert stitcher.feed(encoded([end])) == b""
+    assert decoded(stitcher.finish())[-1]["response"]["output"] == [message("and now")]
 
 
 def test_calls_that_come_at_the_same_time_keep_their_places():
@@ -406,17 +406,17 @@ def test_the_echo_of_the_tools_loses_ours_and_nothing_else(tools):
         assert [one["response"]["tools"] for one in decoded(said) if "response" in one] == [others] * 3
         assert b"page_in" not in said
     body = json.dumps(response([message("a")], tools=tools), indent=1).encode()
-    splice = responses.splice("page_in", Watching(imitates))
-    splice.take(body)
-    assert json.loads(splice.finish()) == response([message("a")], tools=others)
+    stitcher = responses.stitcher("page_in", Watching(imitates))
+    stitcher.take(body)
+    assert json.loads(stitcher.finish()) == response([message("a")], tools=others)
 
 
 def test_an_echo_without_our_tool_keeps_its_bytes():
     for tools in [[READ], [{"name": "x", "title": "page_in"}], {"page_in": 1}]:
         body = json.dumps(response([message("a")], tools=tools), indent=3).encode()
-        splice = responses.splice("page_in", Watching(imitates))
-        splice.take(body)
-        assert splice.finish() == body
+        stitcher = responses.stitcher("page_in", Watching(imitates))
+        stitcher.take(body)
+        assert stitcher.finish() == body
 
 
 def test_half_an_emoji_among_the_tools_hides_nothing():
@@ -430,25 +430,25 @@ def test_half_an_emoji_among_the_tools_hides_nothing():
 def test_what_is_no_response_is_not_understood():
     for body in (b"<html>", b'{"object": "list"}', b"[]"):
         with pytest.raises(NotUnderstood):
-            responses.splice("page_in", Watching(imitates)).take(body)
+            responses.stitcher("page_in", Watching(imitates)).take(body)
 
 
 def test_an_error_in_one_piece_stays_as_it_is():
-    splice = responses.splice("page_in", Watching(imitates))
-    splice.take(b'{"error": {"message": "no"}}')
-    assert splice.held() == Held(whole=False)
-    assert splice.finish() == b'{"error": {"message": "no"}}'
+    stitcher = responses.stitcher("page_in", Watching(imitates))
+    stitcher.take(b'{"error": {"message": "no"}}')
+    assert stitcher.held() == LegEnd(whole=False)
+    assert stitcher.finish() == b'{"error": {"message": "no"}}'
 
 
 @pytest.mark.parametrize("status", ["incomplete", "failed"])
 def test_a_leg_that_was_cut_short_is_not_whole_and_tells_so_at_its_end(status):
-    splice = responses.splice("page_in", Watching(imitates))
-    said = splice.feed(stream_of([message("a"), hidden()], status=status))
+    stitcher = responses.stitcher("page_in", Watching(imitates))
+    said = stitcher.feed(stream_of([message("a"), hidden()], status=status))
     assert decoded(said)[-1]["type"] == "response.output_item.done"
-    held = splice.held()
+    held = stitcher.held()
     assert not held.whole
     assert held.shown
-    (end,) = decoded(splice.finish())
+    (end,) = decoded(stitcher.finish())
     assert end["type"] == f"response.{status}"
     assert end["response"]["output"] == [message("a")]
     assert end["sequence_number"] == decoded(said)[-1]["sequence_number"] + 1
@@ -458,16 +458,16 @@ def test_an_answer_that_reaches_its_limit_without_a_hidden_call_is_whole():
     stream = stream_of([message("a")], status="incomplete", tools=[READ])
     said, held, _ = played([stream])
     assert said == stream
-    assert held == [Held(shown=True)]
+    assert held == [LegEnd(shown=True)]
 
 
 def test_an_error_inside_a_stream_passes_with_the_next_number():
     *before, _ = events_of([message("a"), hidden()])
     error = event("error", code="server_error", message="no", param=None, sequence_number=len(before))
-    splice = responses.splice("page_in", Watching(imitates))
-    said = splice.feed(encoded([*before, error]))
-    assert not splice.held().whole
-    (end,) = decoded(splice.finish())
+    stitcher = responses.stitcher("page_in", Watching(imitates))
+    said = stitcher.feed(encoded([*before, error]))
+    assert not stitcher.held().whole
+    (end,) = decoded(stitcher.finish())
     assert end == {**error, "sequence_number": len(decoded(said))}
 
 
@@ -497,13 +497,13 @@ def test_a_last_event_without_an_empty_line_after_it_still_counts():
 
 def test_comments_and_unknown_events_pass():
     *before, end = events_of([hidden()])
-    splice = responses.splice("page_in", Watching(imitates))
-    assert splice.feed(b": keep-alive\n\n") == b": keep-alive\n\n"
-    splice.feed(encoded(before))
+    stitcher = responses.stitcher("page_in", Watching(imitates))
+    assert stitcher.feed(b": keep-alive\n\n") == b": keep-alive\n\n"
+    stitcher.feed(encoded(before))
     odd = b"event: rate_limits\ndata: not JSON\n\n"
-    assert splice.feed(odd) == odd
-    assert splice.feed(encoded([end]) + b"data: [DONE]\n\n") == b""
-    assert splice.finish().endswith(b"\n\ndata: [DONE]\n\n")
+    assert stitcher.feed(odd) == odd
+    assert stitcher.feed(encoded([end]) + b"data: [DONE]\n\n") == b""
+    assert stitcher.finish().endswith(b"\n\ndata: [DONE]\n\n")
 
 
 def test_the_end_of_a_leg_is_forgotten_when_another_follows():
@@ -621,9 +621,9 @@ def test_a_call_whose_name_was_never_told_is_judged_by_its_arguments():
 
 def test_text_whose_item_was_never_announced_is_shown_at_once():
     events = events_of([message("a")], tools=[READ])
-    splice = responses.splice("page_in", Watching(imitates))
+    stitcher = responses.stitcher("page_in", Watching(imitates))
     stream = without(events[:-2], "response.output_item.added")
-    assert splice.feed(stream) == stream
+    assert stitcher.feed(stream) == stream
 
 
 def test_a_hidden_call_that_only_the_end_tells_of_is_held_back():
@@ -650,8 +650,8 @@ def test_a_custom_call_of_our_tool_is_held_back_too():
 def test_the_tool_may_have_another_name():
     tools = (READ, json.loads(definition("responses", "page_in_2")))
     own = call("page_in", "{}", 1)
-    splice = responses.splice("page_in_2", Watching(imitates))
-    said, held, _ = played([stream_of([own, call("page_in_2", "{}", 2)], tools=tools)], splice=splice)
+    stitcher = responses.stitcher("page_in_2", Watching(imitates))
+    said, held, _ = played([stream_of([own, call("page_in_2", "{}", 2)], tools=tools)], stitcher=stitcher)
     assert [one.call_id for one in held[0].calls] == ["call_page_in_2_2"]
     assert decoded(said)[-1]["response"]["output"] == [own]
     assert b"page_in_2" not in said
@@ -685,16 +685,16 @@ def test_a_response_without_usage_stays_without():
 
 
 def test_nothing_came_nothing_goes():
-    splice = responses.splice("page_in", Watching(imitates))
-    assert splice.held() == Held(whole=False)
-    assert splice.finish() == b""
+    stitcher = responses.stitcher("page_in", Watching(imitates))
+    assert stitcher.held() == LegEnd(whole=False)
+    assert stitcher.finish() == b""
 
 
 def test_a_failure_between_legs_is_an_error_event_with_the_next_number_and_a_failed_response():
-    splice = responses.splice("page_in", Watching(imitates))
-    said = splice.feed(stream_of([message("a"), hidden()]))
-    splice.go_on()
-    error, failed = decoded(splice.fail(503, "upstream is gone"))
+    stitcher = responses.stitcher("page_in", Watching(imitates))
+    said = stitcher.feed(stream_of([message("a"), hidden()]))
+    stitcher.go_on()
+    error, failed = decoded(stitcher.fail(503, "upstream is gone"))
     assert error == {
         "type": "error", "code": "server_error", "message": "upstream is gone", "param": None,
         "sequence_number": len(decoded(said)),
@@ -703,7 +703,7 @@ def test_a_failure_between_legs_is_an_error_event_with_the_next_number_and_a_fai
     assert failed["response"]["error"] == {"code": "server_error", "message": "upstream is gone"}
     assert failed["response"]["id"] == decoded(said)[0]["response"]["id"]
     assert [item["type"] for item in failed["response"]["output"]] == ["message"]
-    assert decoded(splice.fail(429, "slow down"))[0]["code"] == "rate_limit_exceeded"
+    assert decoded(stitcher.fail(429, "slow down"))[0]["code"] == "rate_limit_exceeded"
 
 
 def test_the_heartbeat_is_a_comment_and_nothing_carries_a_cache_mark():
@@ -776,23 +776,23 @@ def test_the_sdk_accepts_every_conversation(legs):
 
 @pytest.mark.parametrize("final", FINAL, ids=lambda say: say.ending)
 def test_the_sdk_reads_a_call_in_one_piece_as_one_without(final):
-    splice = responses.splice("page_in", Watching(imitates))
-    splice.take(scripted(0, Say(calls=[PAGE_IN]), stream=False))
-    splice.go_on()
-    splice.take(scripted(1, final, stream=False))
+    stitcher = responses.stitcher("page_in", Watching(imitates))
+    stitcher.take(scripted(0, Say(calls=[PAGE_IN]), stream=False))
+    stitcher.go_on()
+    stitcher.take(scripted(1, final, stream=False))
     answers = []
     direct = scripted(1, final, tools=[READ], stream=False).replace(b'"created_at": ', b'"created_at":')
-    for body in (splice.finish(), direct):
+    for body in (stitcher.finish(), direct):
         with sdk(body, "application/json") as client:
             answers.append(client.responses.create(model="gpt-5.5", input="?").model_dump())
     assert answers[0] == answers[1]
 
 
 def test_the_sdk_hears_of_a_failure():
-    splice = responses.splice("page_in", Watching(imitates))
-    said = splice.feed(scripted(0, Say("Let me see.", calls=[PAGE_IN])))
-    splice.go_on()
-    with sdk(said + splice.fail(502, "upstream is gone")) as client:
+    stitcher = responses.stitcher("page_in", Watching(imitates))
+    said = stitcher.feed(scripted(0, Say("Let me see.", calls=[PAGE_IN])))
+    stitcher.go_on()
+    with sdk(said + stitcher.fail(502, "upstream is gone")) as client:
         *_, error, failed = client.responses.create(model="gpt-5.5", input="?", stream=True)
     assert (error.type, error.message) == ("error", "upstream is gone")
     assert (failed.response.status, failed.response.error.code) == ("failed", "server_error")
@@ -818,7 +818,7 @@ def sent_short(*tools):
         shapes = {"description": made.description, "parameters": msgspec.Raw(made.parameters)}
         sent.append(Sent(one.tool.name, "slim", "", 9, 1, 0, handle, **shapes, whole=msgspec.Raw(one.tool.raw)))
     decided = Toolset(offers.digest, sent)
-    return decided, json.loads(spliced(raw, decided.edits(Listed(0, offers))))
+    return decided, json.loads(apply_edits(raw, decided.edits(Listed(0, offers))))
 
 
 @pytest.mark.parametrize("tools", [(LONG,), (LONG, PATCH), (GROUP,), (PATCH, GROUP, LONG)])
@@ -827,34 +827,34 @@ def test_the_echo_shows_tools_that_were_sent_short_as_the_client_offers_them(too
     others = iter(short)
     told = [one if one is PATCH else next(others) for one in tools] + [OURS]
     assert json.dumps(short).count("[pg_") == len(decided.shortened)
-    splice = responses.splice("page_in", Watching(imitates), decided)
-    said, _, _ = played([stream_of([message("a")], tools=told)], splice=splice)
+    stitcher = responses.stitcher("page_in", Watching(imitates), decided)
+    said, _, _ = played([stream_of([message("a")], tools=told)], stitcher=stitcher)
     assert [one["response"]["tools"] for one in decoded(said) if "response" in one] == [list(tools)] * 3
-    splice = responses.splice("page_in", Watching(imitates), decided)
-    splice.take(json.dumps(response([message("a")], tools=told), indent=1).encode())
-    assert json.loads(splice.finish()) == response([message("a")], tools=tools)
+    stitcher = responses.stitcher("page_in", Watching(imitates), decided)
+    stitcher.take(json.dumps(response([message("a")], tools=told), indent=1).encode())
+    assert json.loads(stitcher.finish()) == response([message("a")], tools=tools)
 
 
 def test_the_echo_of_a_tool_without_a_description_has_none_either():
     decided, short = sent_short(BARE)
-    splice = responses.splice("page_in", Watching(imitates), decided)
-    said, _, _ = played([stream_of([message("a")], tools=[*short, OURS])], splice=splice)
+    stitcher = responses.stitcher("page_in", Watching(imitates), decided)
+    said, _, _ = played([stream_of([message("a")], tools=[*short, OURS])], stitcher=stitcher)
     assert decoded(said)[0]["response"]["tools"] == [{**BARE, "description": None}]
 
 
 def test_an_echo_that_is_no_list_or_has_other_tools_stays():
     decided, _ = sent_short(LONG)
     for tools, told in (({"page_in": 1}, {"page_in": 1}), ([READ, OURS], [READ])):
-        splice = responses.splice("page_in", Watching(imitates), decided)
-        splice.take(json.dumps(response([message("a")], tools=tools)).encode())
-        assert json.loads(splice.finish())["tools"] == told
+        stitcher = responses.stitcher("page_in", Watching(imitates), decided)
+        stitcher.take(json.dumps(response([message("a")], tools=tools)).encode())
+        assert json.loads(stitcher.finish())["tools"] == told
 
 
 # Calls that nobody watches
 
 
 def picky(**more):
-    return responses.splice("page_in", Picky(**more))
+    return responses.stitcher("page_in", Picky(**more))
 
 
 def free(number=0):
@@ -862,45 +862,45 @@ def free(number=0):
 
 
 def test_a_call_that_nobody_watches_passes_as_it_comes():
-    splice = picky()
+    stitcher = picky()
     for one in events_of([message("a"), free(1), custom("free", "as it is", 2)], tools=[READ]):
-        assert splice.feed(encoded([one])) == encoded([one])
-    assert splice.held() == Held(mixed=True, shown=True)
-    assert splice.finish() == b""
+        assert stitcher.feed(encoded([one])) == encoded([one])
+    assert stitcher.held() == LegEnd(mixed=True, shown=True)
+    assert stitcher.finish() == b""
 
 
 def test_a_call_that_nobody_watches_is_out_with_the_last_byte_of_each_event():
-    splice, stream, out = picky(), stream_of([free()], tools=[READ]), b""
+    stitcher, stream, out = picky(), stream_of([free()], tools=[READ]), b""
     for at in range(len(stream)):
-        out += splice.feed(stream[at : at + 1])
+        out += stitcher.feed(stream[at : at + 1])
         whole_events = stream[: at + 1].rpartition(b"\n\n")
         assert out == whole_events[0] + whole_events[1]
 
 
 @pytest.mark.parametrize("name", ["page_in", "refused", "checked"])
 def test_a_call_behind_one_that_waits_passes_as_it_comes(name):
-    splice, first = picky(), call(name, '{"b": "12345"}', 1)
+    stitcher, first = picky(), call(name, '{"b": "12345"}', 1)
     events = events_of([first, free(2)], tools=[READ])
     size = OPENINGS + len(list(item_events(0, first)))
-    out = [splice.feed(encoded([one])) for one in events[:size]]
+    out = [stitcher.feed(encoded([one])) for one in events[:size]]
     assert out[OPENINGS:-1] == [b""] * (size - OPENINGS - 1)
     index = 1 if name == "checked" else 0
     assert out[-1] == (encoded(events[OPENINGS:size]) if index else b"")
     number = count(size if index else OPENINGS)
     for one in events[size:-1]:
         expected = {**one, "output_index": index, "sequence_number": next(number)}
-        assert decoded(splice.feed(encoded([one]))) == [expected]
+        assert decoded(stitcher.feed(encoded([one]))) == [expected]
 
 
 def test_a_watched_call_behind_one_that_nobody_watches_waits_until_it_is_complete():
-    splice = picky()
+    stitcher = picky()
     *events, done, end = events_of([free(1), call("checked", '{"b": "12345"}', 2)], tools=[READ])
     size = OPENINGS + len(list(item_events(0, free(1))))
     for one in events[:size]:
-        assert splice.feed(encoded([one])) == encoded([one])
-    assert [splice.feed(encoded([one])) for one in events[size:]] == [b""] * len(events[size:])
-    assert splice.feed(encoded([done])) == encoded([*events[size:], done])
-    assert splice.feed(encoded([end])) == encoded([end])
+        assert stitcher.feed(encoded([one])) == encoded([one])
+    assert [stitcher.feed(encoded([one])) for one in events[size:]] == [b""] * len(events[size:])
+    assert stitcher.feed(encoded([done])) == encoded([*events[size:], done])
+    assert stitcher.feed(encoded([end])) == encoded([end])
 
 
 def test_what_a_guard_does_not_watch_it_can_not_hold():
@@ -909,12 +909,12 @@ def test_what_a_guard_does_not_watch_it_can_not_hold():
             return True
 
     body = json.dumps(response([free()], tools=[READ])).encode()
-    splice = responses.splice("page_in", Careless())
-    splice.take(body)
-    assert splice.held().calls == ()
-    assert splice.finish() == body
+    stitcher = responses.stitcher("page_in", Careless())
+    stitcher.take(body)
+    assert stitcher.held().calls == ()
+    assert stitcher.finish() == body
     unannounced = without(events_of([free()], tools=[READ]), "response.output_item.added")
-    said, held, _ = played([unannounced], splice=responses.splice("page_in", Careless()))
+    said, held, _ = played([unannounced], stitcher=responses.stitcher("page_in", Careless()))
     assert held[0].calls == ()
     assert said == unannounced
 
@@ -968,13 +968,13 @@ def test_to_watch_more_calls_changes_nothing_but_when_they_come(legs):
 @given(mixtures())
 def test_a_call_in_one_piece_with_some_watched_calls_says_the_same(legs):
     streams = [stream_of(leg, number) for number, leg in enumerate(legs)]
-    _, held, kept = at_once = played(streams, splice=picky())
-    assert played(streams, bytewise, splice=picky()) == at_once
-    for splice in (picky(), picky(everything=True)):
+    _, held, kept = at_once = played(streams, stitcher=picky())
+    assert played(streams, bytewise, stitcher=picky()) == at_once
+    for stitcher in (picky(), picky(everything=True)):
         for number, leg in enumerate(legs):
             if number:
-                splice.go_on()
-            splice.take(json.dumps(response(leg, number)).encode())
-            assert splice.held() == held[number]
-            assert splice.leg([f"page for {one.call_id}" for one in held[number].calls]) == kept[number]
-        assert json.loads(splice.finish())["output"] == visible(legs)
+                stitcher.go_on()
+            stitcher.take(json.dumps(response(leg, number)).encode())
+            assert stitcher.held() == held[number]
+            assert stitcher.leg([f"page for {one.call_id}" for one in held[number].calls]) == kept[number]
+        assert json.loads(stitcher.finish())["output"] == visible(legs)

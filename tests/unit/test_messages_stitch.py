@@ -19,7 +19,7 @@ from pager.wire.dialects import load
 from pager.wire.messages.scripted import Scripted as Messages
 from pager.wire.scripted import Call, Say, Turn
 from pager.wire.sse import Decoder
-from pager.wire.stitching import Held, HeldCall, Leg
+from pager.wire.stitching import HeldCall, Leg, LegEnd
 
 messages = load("messages")
 TOOL, HANDLE = "page_in", "pg_0123456789abcdef"
@@ -131,7 +131,7 @@ class Outcome:
     """What the client got, and what was held back and recorded on the way."""
 
     client: bytes
-    helds: tuple[Held, ...]
+    helds: tuple[LegEnd, ...]
     legs: tuple[Leg, ...]
 
 
@@ -140,7 +140,7 @@ def imitates(arguments):
 
 
 def new_splice(guard=None):
-    return messages.splice(TOOL, guard or Watching(imitates))
+    return messages.stitcher(TOOL, guard or Watching(imitates))
 
 
 def answers(held):
@@ -149,24 +149,24 @@ def answers(held):
 
 def play(legs, take, guard=None):
     """Play these as the legs of one call."""
-    splice, out, helds, recorded = new_splice(guard), [], [], []
+    stitcher, out, helds, recorded = new_splice(guard), [], [], []
     for number, leg in enumerate(legs):
         if number:
-            splice.go_on()
-        out += take(splice, leg)
-        held = splice.held()
+            stitcher.go_on()
+        out += take(stitcher, leg)
+        held = stitcher.held()
         helds.append(held)
         if held.calls and held.whole:
-            recorded.append(splice.leg(answers(held)))
-    return Outcome(b"".join([*out, splice.finish()]), tuple(helds), tuple(recorded))
+            recorded.append(stitcher.leg(answers(held)))
+    return Outcome(b"".join([*out, stitcher.finish()]), tuple(helds), tuple(recorded))
 
 
 def drive(streams, cut=lambda stream: [stream], guard=None):
-    return play(streams, lambda splice, stream: [splice.feed(chunk) for chunk in cut(stream)], guard)
+    return play(streams, lambda stitcher, stream: [stitcher.feed(chunk) for chunk in cut(stream)], guard)
 
 
 def drive_bodies(bodies, guard=None):
-    return play(bodies, lambda splice, body: [splice.take(body) or b""], guard)
+    return play(bodies, lambda stitcher, body: [stitcher.take(body) or b""], guard)
 
 
 def scripted(number, say):
@@ -222,25 +222,25 @@ def sdk():
 
 def test_a_call_without_hidden_calls_is_the_providers_bytes():
     stream = scripted(0, Say("Let me see.", [READ, Call("list")], "Hm."))
-    splice = new_splice()
-    assert splice.feed(stream) == stream
-    assert splice.held() == Held((), mixed=True, whole=True, shown=True)
-    assert splice.finish() == b""
+    stitcher = new_splice()
+    assert stitcher.feed(stream) == stream
+    assert stitcher.held() == LegEnd((), mixed=True, whole=True, shown=True)
+    assert stitcher.finish() == b""
 
 
 def test_every_event_that_is_no_calls_passes_at_once():
-    splice = new_splice()
+    stitcher = new_splice()
     for said in Spoken(0, (thinking("Hm."), text("Hello."), REDACTED, SEARCH, FOUND, MCP)).events():
-        assert splice.feed(said) == said
+        assert stitcher.feed(said) == said
 
 
 def test_a_real_call_is_let_go_when_its_arguments_are_known():
-    splice = new_splice()
+    stitcher = new_splice()
     for said in list(Spoken(0, ()).events())[:2]:
-        splice.feed(said)
+        stitcher.feed(said)
     *begun, last = block_events(0, call("toolu_1", path="a.txt"))
-    assert [splice.feed(said) for said in begun] == [b""] * len(begun)
-    assert splice.feed(last) == b"".join([*begun, last])
+    assert [stitcher.feed(said) for said in begun] == [b""] * len(begun)
+    assert stitcher.feed(last) == b"".join([*begun, last])
 
 
 def test_a_page_in_call_is_held_and_the_next_leg_goes_on():
@@ -248,8 +248,8 @@ def test_a_page_in_call_is_held_and_the_next_leg_goes_on():
     outcome = drive([first, last])
     held = outcome.helds[0]
     (call_id,) = (held_call.call_id for held_call in held.calls)
-    assert held == Held((HeldCall(call_id, TOOL, PAGE_IN.text),), mixed=False, whole=True, shown=True)
-    assert outcome.helds[1] == Held((), shown=True)
+    assert held == LegEnd((HeldCall(call_id, TOOL, PAGE_IN.text),), mixed=False, whole=True, shown=True)
+    assert outcome.helds[1] == LegEnd((), shown=True)
     events = read_events(outcome.client)
     assert [name for name, _ in events].count("message_start") == 1
     assert [data["index"] for name, data in events if name == "content_block_start"] == [0, 1]
@@ -269,11 +269,11 @@ def test_the_client_is_told_the_last_legs_prompt_and_all_visible_output():
 
 
 def test_a_message_delta_corrects_what_the_legs_message_start_said():
-    splice = new_splice()
-    splice.feed(Spoken(0, (ask("toolu_h"),)).stream)
-    splice.go_on()
-    splice.feed(event("message_start", message={"usage": {"input_tokens": 5, "cache_read_input_tokens": None}}))
-    out = splice.feed(event("message_delta", delta={"stop_reason": "end_turn"}, usage={"input_tokens": 7}))
+    stitcher = new_splice()
+    stitcher.feed(Spoken(0, (ask("toolu_h"),)).stream)
+    stitcher.go_on()
+    stitcher.feed(event("message_start", message={"usage": {"input_tokens": 5, "cache_read_input_tokens": None}}))
+    out = stitcher.feed(event("message_delta", delta={"stop_reason": "end_turn"}, usage={"input_tokens": 7}))
     told = {
         "input_tokens": 7, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0,
     }  # fmt: skip
@@ -283,11 +283,11 @@ def test_a_message_delta_corrects_what_the_legs_message_start_said():
 
 
 def test_a_later_leg_without_counts_is_told_as_it_came():
-    splice = new_splice()
-    splice.feed(Spoken(0, (ask("toolu_h"),)).stream)
-    splice.go_on()
+    stitcher = new_splice()
+    stitcher.feed(Spoken(0, (ask("toolu_h"),)).stream)
+    stitcher.go_on()
     ending = event("message_delta", delta={"stop_reason": "end_turn"})
-    assert splice.feed(ending) == ending
+    assert stitcher.feed(ending) == ending
 
 
 def test_visible_output_is_never_less_than_nothing():
@@ -309,13 +309,13 @@ def test_real_calls_beside_a_hidden_one_are_forwarded_and_end_the_call():
 
 
 def test_the_end_of_a_leg_with_hidden_calls_waits():
-    splice = new_splice()
+    stitcher = new_splice()
     *before, delta, stop = Spoken(0, (ask("toolu_h"),)).events()
     for said in before:
-        splice.feed(said)
-    assert splice.feed(delta + stop) == b""
-    splice.go_on()
-    assert splice.finish() == b""
+        stitcher.feed(said)
+    assert stitcher.feed(delta + stop) == b""
+    stitcher.go_on()
+    assert stitcher.finish() == b""
 
 
 def test_an_imitation_is_held_back_like_a_page_in_call():
@@ -345,7 +345,7 @@ def test_a_leg_that_was_cut_is_not_whole_and_ends_as_it_did(stop):
     assert read_events(outcome.client) == read_events(Spoken(0, (text("I look."),), stop).stream)
     assert orjson.loads(drive_bodies([spoken.body]).client)["stop_reason"] == stop
     plain = Spoken(0, (text("I look."),), stop)
-    assert drive([plain.stream]).helds == (Held((), shown=True),)
+    assert drive([plain.stream]).helds == (LegEnd((), shown=True),)
 
 
 def test_a_stream_that_breaks_off_stays_broken_and_leaks_nothing():
@@ -364,36 +364,36 @@ def test_a_stream_that_breaks_off_stays_broken_and_leaks_nothing():
 def test_a_later_leg_that_breaks_off_stays_broken():
     cut = Spoken(1, (text("Yes."),)).stream.partition(b"event: message_delta")[0]
     outcome = drive([Spoken(0, (ask("toolu_h"),)).stream, cut])
-    assert outcome.helds[1] == Held((), whole=False, shown=True)
+    assert outcome.helds[1] == LegEnd((), whole=False, shown=True)
     assert [name for name, _ in read_events(outcome.client)][-1] == "content_block_stop"
 
 
 def test_pings_comments_errors_and_unknown_events_pass_in_every_leg():
-    splice = new_splice()
+    stitcher = new_splice()
     odd = b": keep-alive\n\n" + event("ping") + event("brand_new", value=1) + b"data: [DONE]\n\n"
     odd += event("error", error={"type": "overloaded_error", "message": "Overloaded"})
-    assert splice.feed(odd) == odd
-    splice.feed(Spoken(0, (ask("toolu_h"),)).stream)
-    splice.go_on()
-    assert splice.feed(odd) == odd
-    assert not splice.held().whole
+    assert stitcher.feed(odd) == odd
+    stitcher.feed(Spoken(0, (ask("toolu_h"),)).stream)
+    stitcher.go_on()
+    assert stitcher.feed(odd) == odd
+    assert not stitcher.held().whole
 
 
 def test_events_of_a_block_that_never_began_pass():
-    splice = new_splice()
+    stitcher = new_splice()
     odd = event("content_block_delta", index=7, delta={"type": "text_delta", "text": "x"})
     odd += event("content_block_stop", index=7)
-    assert splice.feed(odd) == odd
+    assert stitcher.feed(odd) == odd
 
 
 def test_a_call_that_is_never_closed_is_settled_by_the_end():
     *events, delta, stop = Spoken(0, (call("toolu_a", path="a"),)).events()
-    splice = new_splice()
-    assert splice.feed(b"".join([*events[:-1], delta, stop])) == b"".join([*events[:-1], delta, stop])
+    stitcher = new_splice()
+    assert stitcher.feed(b"".join([*events[:-1], delta, stop])) == b"".join([*events[:-1], delta, stop])
     *events, delta, stop = Spoken(0, (call("toolu_a", path=HANDLE),)).events()
-    splice = new_splice()
-    assert splice.feed(b"".join([*events[:-1], delta, stop])) == b"".join(events[:2])
-    assert len(splice.held().calls) == 1
+    stitcher = new_splice()
+    assert stitcher.feed(b"".join([*events[:-1], delta, stop])) == b"".join(events[:2])
+    assert len(stitcher.held().calls) == 1
 
 
 def test_a_stream_without_event_names_is_read_by_its_types():
@@ -406,27 +406,27 @@ def test_a_stream_without_event_names_is_read_by_its_types():
 
 def test_arguments_that_came_with_the_blocks_start_are_read():
     begun = {"type": "content_block_start", "index": 0, "content_block": ask("toolu_h")}
-    splice = new_splice()
-    splice.feed(event("content_block_start", **begun) + event("content_block_stop", index=0))
-    assert splice.held().calls == (HeldCall("toolu_h", TOOL, '{"pages":["pg_0123456789abcdef"]}'),)
+    stitcher = new_splice()
+    stitcher.feed(event("content_block_start", **begun) + event("content_block_stop", index=0))
+    assert stitcher.held().calls == (HeldCall("toolu_h", TOOL, '{"pages":["pg_0123456789abcdef"]}'),)
 
 
 @pytest.mark.parametrize("written", ['{"pages": [', '["pg_1"]', "7"])
 def test_arguments_that_are_no_object_go_back_in_one(written):
-    splice = new_splice()
-    splice.feed(event("content_block_start", index=0, content_block=call("toolu_h", TOOL)))
-    splice.feed(event("content_block_delta", index=0, delta={"type": "input_json_delta", "partial_json": written}))
-    assert splice.held().calls == (HeldCall("toolu_h", TOOL, written),)
-    assert orjson.loads(bytes(splice.leg(["No."]).parts[0].raw))["input"] == {"INVALID_JSON": written}
+    stitcher = new_splice()
+    stitcher.feed(event("content_block_start", index=0, content_block=call("toolu_h", TOOL)))
+    stitcher.feed(event("content_block_delta", index=0, delta={"type": "input_json_delta", "partial_json": written}))
+    assert stitcher.held().calls == (HeldCall("toolu_h", TOOL, written),)
+    assert orjson.loads(bytes(stitcher.leg(["No."]).parts[0].raw))["input"] == {"INVALID_JSON": written}
 
 
 def test_arguments_keep_their_own_digits():
     raw = b'{"n": 123456789012345678901234567890}'
     body = b'{"content": [{"type": "tool_use", "id": "t", "name": "page_in", "input": %b}]}' % raw
-    splice = new_splice()
-    splice.take(body)
-    assert splice.held().calls[0].arguments.encode() == raw
-    assert raw in bytes(splice.leg(["x"]).parts[0].raw)
+    stitcher = new_splice()
+    stitcher.take(body)
+    assert stitcher.held().calls[0].arguments.encode() == raw
+    assert raw in bytes(stitcher.leg(["x"]).parts[0].raw)
 
 
 def test_a_leg_is_recorded_in_the_form_that_a_request_takes():
@@ -444,27 +444,27 @@ def test_a_leg_is_recorded_in_the_form_that_a_request_takes():
 
 
 def test_half_an_emoji_in_an_answer_can_be_sent():
-    splice = new_splice()
-    splice.feed(Spoken(0, (ask("t"),)).stream)
-    assert orjson.loads(bytes(splice.leg(["cut \ud83d"]).results[0]))["content"] == "cut ?"
+    stitcher = new_splice()
+    stitcher.feed(Spoken(0, (ask("t"),)).stream)
+    assert orjson.loads(bytes(stitcher.leg(["cut \ud83d"]).results[0]))["content"] == "cut ?"
 
 
 def test_thinking_that_came_in_one_piece_keeps_its_bytes():
     raw = b'{"signature": "EqQB", "thinking": "caf\\u00e9 \\ud83d", "type": "thinking"}'
-    splice = new_splice()
-    splice.take(b'{"content": [%b, %b]}' % (raw, orjson.dumps(ask("t"))))
-    assert bytes(splice.leg(["x"]).parts[0].raw) == raw
+    stitcher = new_splice()
+    stitcher.take(b'{"content": [%b, %b]}' % (raw, orjson.dumps(ask("t"))))
+    assert bytes(stitcher.leg(["x"]).parts[0].raw) == raw
 
 
 def test_a_leg_that_showed_nothing_says_so():
-    splice = new_splice()
-    splice.feed(Spoken(0, (text("  "), ask("t"))).stream)
-    assert not splice.held().shown
-    splice.go_on()
-    splice.feed(Spoken(1, (thinking("Hm."), ask("u"))).stream)
-    assert splice.held().shown
-    splice.go_on()
-    assert splice.held().shown
+    stitcher = new_splice()
+    stitcher.feed(Spoken(0, (text("  "), ask("t"))).stream)
+    assert not stitcher.held().shown
+    stitcher.go_on()
+    stitcher.feed(Spoken(1, (thinking("Hm."), ask("u"))).stream)
+    assert stitcher.held().shown
+    stitcher.go_on()
+    assert stitcher.held().shown
 
 
 def test_an_error_inside_a_stream_is_an_error_event():
@@ -483,10 +483,10 @@ def test_the_heartbeat_is_a_ping():
 
 def test_a_body_without_hidden_calls_is_the_providers_bytes():
     body = json.dumps(json.loads(Spoken(0, (text("é"), call("toolu_a"))).body), indent=1).encode()
-    splice = new_splice()
-    splice.take(body)
-    assert splice.held() == Held((), mixed=True, shown=True)
-    assert splice.finish() == body
+    stitcher = new_splice()
+    stitcher.take(body)
+    assert stitcher.held() == LegEnd((), mixed=True, shown=True)
+    assert stitcher.finish() == body
 
 
 def test_bodies_are_joined_in_the_last_one():
@@ -509,16 +509,16 @@ def test_bodies_without_an_id_and_without_counts_are_joined_all_the_same():
 
 
 def test_a_call_without_input_is_one_without_arguments():
-    splice = new_splice()
-    splice.take(orjson.dumps({"content": [{"type": "tool_use", "id": "t", "name": TOOL}]}))
-    assert splice.held().calls == (HeldCall("t", TOOL, "{}"),)
+    stitcher = new_splice()
+    stitcher.take(orjson.dumps({"content": [{"type": "tool_use", "id": "t", "name": TOOL}]}))
+    assert stitcher.held().calls == (HeldCall("t", TOOL, "{}"),)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"error": {}}', b'{"content": null}', b'{"content": "x"}'])
 def test_other_bodies_are_not_understood(body):
-    splice = new_splice()
+    stitcher = new_splice()
     with pytest.raises(NotUnderstood):
-        splice.take(body)
+        stitcher.take(body)
 
 
 # ---------------------------------------------------------------- laws
@@ -650,39 +650,39 @@ def free(call_id):
 
 
 def test_a_call_that_nobody_watches_passes_as_it_comes():
-    splice = new_splice(Picky())
+    stitcher = new_splice(Picky())
     for said in Spoken(0, (text("Well."), free("toolu_1"), free("toolu_2"))).events():
-        assert splice.feed(said) == said
-    assert splice.held() == Held((), mixed=True, whole=True, shown=True)
-    assert splice.finish() == b""
+        assert stitcher.feed(said) == said
+    assert stitcher.held() == LegEnd((), mixed=True, whole=True, shown=True)
+    assert stitcher.finish() == b""
 
 
 def test_a_call_that_nobody_watches_is_out_with_the_last_byte_of_each_event():
-    splice, stream, out = new_splice(Picky()), Spoken(0, (free("toolu_1"),)).stream, b""
+    stitcher, stream, out = new_splice(Picky()), Spoken(0, (free("toolu_1"),)).stream, b""
     for at in range(len(stream)):
-        out += splice.feed(stream[at : at + 1])
+        out += stitcher.feed(stream[at : at + 1])
         whole_events = stream[: at + 1].rpartition(b"\n\n")
         assert out == whole_events[0] + whole_events[1]
 
 
 @pytest.mark.parametrize(("name", "index"), [(TOOL, 0), ("refused", 0), ("checked", 1)])
 def test_a_call_behind_one_that_waits_passes_as_it_comes(name, index):
-    splice = new_splice(Picky())
+    stitcher = new_splice(Picky())
     before = list(block_events(0, call("toolu_1", name, path="a")))
-    out = [splice.feed(said) for said in before]
+    out = [stitcher.feed(said) for said in before]
     assert out[:-1] == [b""] * (len(before) - 1)
     assert out[-1] == (b"".join(before) if name == "checked" else b"")
     for said, expected in zip(block_events(1, free("toolu_2")), block_events(index, free("toolu_2")), strict=True):
-        assert read_events(splice.feed(said)) == read_events(expected)
+        assert read_events(stitcher.feed(said)) == read_events(expected)
 
 
 def test_a_watched_call_behind_one_that_nobody_watches_waits_until_it_is_complete():
-    splice = new_splice(Picky())
+    stitcher = new_splice(Picky())
     for said in block_events(0, free("toolu_1")):
-        assert splice.feed(said) == said
+        assert stitcher.feed(said) == said
     *begun, last = block_events(1, call("toolu_2", "checked", path="a"))
-    assert [splice.feed(said) for said in begun] == [b""] * len(begun)
-    assert splice.feed(last) == b"".join([*begun, last])
+    assert [stitcher.feed(said) for said in begun] == [b""] * len(begun)
+    assert stitcher.feed(last) == b"".join([*begun, last])
 
 
 def test_what_a_guard_does_not_watch_it_can_not_hold():
