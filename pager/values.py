@@ -5,12 +5,15 @@ A request is kept as the client's own bytes plus the spans in them. Messages are
 move ``cache_control`` and drop ids between calls, while what they said stays the same.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
+
+_ADDRESS = re.compile(r"(?:(\d{1,9}):)?(\d{1,9})(?:#(\d{1,9}))?")
 
 
 class Span(NamedTuple):
@@ -18,6 +21,39 @@ class Span(NamedTuple):
 
     start: int
     end: int
+
+
+class _OfAttempt(Protocol):
+    """An event of one attempt at a call."""
+
+    @property
+    def branch(self) -> int: ...
+    @property
+    def call(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+class CallAddress(NamedTuple):
+    """One attempt at a call of a session; written ``0:12``, or ``0:12#2`` for another attempt than the first."""
+
+    branch: int
+    call: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.branch}:{self.call}" + (f"#{self.attempt}" if self.attempt != 1 else "")
+
+    @classmethod
+    def of(cls, event: "_OfAttempt") -> "CallAddress":
+        """The address of the attempt that an event tells of."""
+        return cls(event.branch, event.call, event.attempt)
+
+    @classmethod
+    def parse(cls, text: str) -> "CallAddress | None":
+        """The address in ``[BRANCH:]CALL[#ATTEMPT]``, by default branch 0 and the first attempt; None if it is none."""
+        parts = _ADDRESS.fullmatch(text.strip())
+        return cls(int(parts[1] or 0), int(parts[2]), int(parts[3] or 1)) if parts else None
 
 
 class Kind(StrEnum):

@@ -1,25 +1,14 @@
 """Finds what a user names in the log: a session by its id, a call by its branch, number and attempt."""
 
-import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from pager.errors import ConfigError
 from pager.log.events import CallReceived, SessionOpened
 from pager.log.store import Store, Stored
+from pager.values import CallAddress
 
 NEWEST = 5
 """Sessions that an error names."""
-
-_CALL = re.compile(r"(?:(\d{1,9}):)?(\d{1,9})(?:#(\d{1,9}))?")
-
-
-class CallAddress(NamedTuple):
-    """One attempt at a call of a session."""
-
-    branch: int
-    call: int
-    attempt: int = 1
 
 
 def meant(store: Store, name: str) -> str:
@@ -59,12 +48,11 @@ def _listed(opened: Iterable[Stored], ids: list[str]) -> str:
 
 def find_call(log: Iterable[Stored], named: str) -> CallAddress:
     """The call named by ``[BRANCH:]CALL[#ATTEMPT]``, by default of branch 0 and its first attempt; or ConfigError."""
-    parts = _CALL.fullmatch(named.strip())
-    if parts is None:
+    where = CallAddress.parse(named)
+    if where is None:
         raise ConfigError(f"call {named}: must be a number, as in 12, 0:12 (branch 0) or 0:12#2 (its second attempt)")
-    where = CallAddress(int(parts[1] or 0), int(parts[2]), int(parts[3] or 1))
     calls = [row.event for row in log if isinstance(row.event, CallReceived)]
-    there = [CallAddress(call.branch, call.call, call.attempt) for call in calls]
+    there = [CallAddress.of(call) for call in calls]
     if where in there:
         return where
     raise ConfigError(f"call {named}: {_missing(where, there)}")

@@ -8,7 +8,7 @@ Prices, windows and the policy's options are those in force now, as the log does
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from instrumentation.accounting.addresses import CallAddress, find_call, meant
+from instrumentation.accounting.addresses import find_call, meant
 from instrumentation.accounting.logged_prompts import client_calls
 from instrumentation.accounting.page_verdicts import PageVerdict, rows
 from instrumentation.accounting.tool_log import LogContents
@@ -38,7 +38,7 @@ from pager.paging.priors import SHIPPED, Experience, recalled
 from pager.pricing.prices import Prices
 from pager.sessions.lineage import Session
 from pager.sessions.rebuild import Rebuilder
-from pager.values import Request, Usage
+from pager.values import CallAddress, Request, Usage
 from pager.wire.dialect import Dialect
 
 
@@ -232,14 +232,14 @@ def _is_at(row: Stored, where: CallAddress) -> bool:
     event = row.event
     if not isinstance(event, Repacked | AnswerFinished | LegFinished):
         return False
-    return (event.branch, event.call, event.attempt) == where
+    return CallAddress.of(event) == where
 
 
 def _decide_tools(case: _ExplainedCall, source: LogContents) -> None:
     """Carry out what was decided of the tools at this call: that comes before anything is weighed."""
     for row in case.log:
         event = row.event
-        if isinstance(event, ToolsDecided) and (event.branch, event.call, event.attempt) == case.where:
+        if isinstance(event, ToolsDecided) and CallAddress.of(event) == case.where:
             case.table.apply(event, source.decision(event).decided)
 
 

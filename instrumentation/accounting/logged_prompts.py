@@ -8,7 +8,6 @@ sent.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from instrumentation.accounting.addresses import CallAddress
 from pager.errors import StoreCorrupt
 from pager.log.body_delta import digests_of, put_together
 from pager.log.events import AnswerFinished, CallReceived
@@ -22,7 +21,7 @@ from pager.paging.render import (
     render,
 )
 from pager.sessions.rebuild import Rebuilder
-from pager.values import Request
+from pager.values import CallAddress, Request
 from pager.wire.dialect import Dialect
 from pager.wire.stitching import ToolSlot
 
@@ -79,7 +78,7 @@ def outgoing(
 
     Raises StoreCorrupt unless every one is proven to be what was sent.
     """
-    calls = {(one.call.branch, one.call.call, one.call.attempt): one for one in client_calls(log)}
+    calls = {CallAddress.of(one.call): one for one in client_calls(log)}
     end, answer = _answer(log, where)
     if where not in calls or answer is None:
         raise StoreCorrupt(f"attempt {where.attempt} at call {where.call} of branch {where.branch} has no answer here")
@@ -102,7 +101,7 @@ def outgoing(
 def _answer(log: Sequence[Stored], where: CallAddress) -> tuple[int, AnswerFinished | None]:
     for at, row in enumerate(log):
         one = row.event
-        if isinstance(one, AnswerFinished) and (one.branch, one.call, one.attempt) == where:
+        if isinstance(one, AnswerFinished) and CallAddress.of(one) == where:
             return at, one
     return 0, None
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from instrumentation.accounting.addresses import CallAddress, meant
+from instrumentation.accounting.addresses import meant
 from instrumentation.accounting.tool_log import (
     NONE,
     ByForm,
@@ -31,6 +31,7 @@ from pager.log.events import (
 from pager.log.store import Store, Stored
 from pager.tools.check_arguments import check
 from pager.tools.decide import Sent, Toolset
+from pager.values import CallAddress
 from pager.wire.dialect import Dialect
 
 ALL = "all"
@@ -241,7 +242,7 @@ class ToolUseReader:
             self._decided[opened.branch] = self._decided[parent]
 
     def _receive(self, call: CallReceived) -> None:
-        where = CallAddress(call.branch, call.call, call.attempt)
+        where = CallAddress.of(call)
         self._received[where] = call
         self._latest[call.branch, call.call] = where
         if call.branch in self._decided:
@@ -250,7 +251,7 @@ class ToolUseReader:
     def _decide(self, event: ToolsDecided) -> None:
         decision = self._source.decision(event)
         self.decisions.append(decision)
-        self._decided[event.branch] = self._held[CallAddress(event.branch, event.call, event.attempt)] = decision
+        self._decided[event.branch] = self._held[CallAddress.of(event)] = decision
         for one in decision.decided.sent:
             tool = self._tool(one.name)
             tool.reason, tool.sessions = one.reason, 1
@@ -262,10 +263,10 @@ class ToolUseReader:
             self._tool(name).invalid += 1
         self._seen.update((leg.branch, name) for name in (*leg.schemas, *leg.invalid))
         if not leg.mixed:  # else it is the last leg, which the answer's own event tells of
-            self._send(CallAddress(leg.branch, leg.call, leg.attempt), short=True)
+            self._send(CallAddress.of(leg), short=True)
 
     def _answer(self, answer: AnswerFinished) -> None:
-        where = CallAddress(answer.branch, answer.call, answer.attempt)
+        where = CallAddress.of(answer)
         short = bool(answer.sent) and where not in self._uncarried
         if not self._send(where, short=short):
             self._undecided += 1
@@ -275,7 +276,7 @@ class ToolUseReader:
     def _call(self, called: ToolCalled) -> None:
         tool = self._tool(called.tool)
         tool.calls += 1
-        decided = self._short.get(CallAddress(called.branch, called.call, called.attempt))
+        decided = self._short.get(CallAddress.of(called))
         short = decided.shortened.get(called.tool) if decided is not None else None
         if short is None:
             return

@@ -19,12 +19,10 @@ from pager.log.events import (
 )
 from pager.log.store import Store, Stored
 from pager.pricing.rates import Models
-from pager.values import Usage
+from pager.values import CallAddress, Usage
 
 LOOKED_AT = 2_000
 """Events between two looks at the clock."""
-
-Spot = tuple[int, int, int]
 
 
 class Line(msgspec.Struct):
@@ -81,7 +79,7 @@ class SessionIndex:
     def __init__(self, models: Models) -> None:
         self._models = models
         self._lines: OrderedDict[str, Line] = OrderedDict()
-        self._open: dict[str, dict[Spot, _Open]] = {}
+        self._open: dict[str, dict[CallAddress, _Open]] = {}
         self.seq = 0
 
     def catch_up(self, store: Store, seconds: float) -> bool:
@@ -134,21 +132,21 @@ class SessionIndex:
         if not under_way:
             del self._open[row.session]
 
-    def _tell(self, line: Line, event: Event, under_way: dict[Spot, _Open]) -> None:
+    def _tell(self, line: Line, event: Event, under_way: dict[CallAddress, _Open]) -> None:
         match event:
             case CallReceived():
                 line.model = event.model or line.model
-                under_way[event.branch, event.call, event.attempt] = _Open(event.size, event.model)
+                under_way[CallAddress.of(event)] = _Open(event.size, event.model)
             case LegFinished():
                 line.pages_in, line.changed = line.pages_in + len(event.pages), True
-                call = under_way.get((event.branch, event.call, event.attempt))
+                call = under_way.get(CallAddress.of(event))
                 if call is not None and event.usage is not None:
                     call.usages.append(event.usage)
             case AnswerFinished():
-                self._answered(line, event, under_way.pop((event.branch, event.call, event.attempt), None))
+                self._answered(line, event, under_way.pop(CallAddress.of(event), None))
             case AttemptFailed():
                 line.failed += 1
-                under_way.pop((event.branch, event.call, event.attempt), None)
+                under_way.pop(CallAddress.of(event), None)
             case Repacked():
                 line.repacks, line.changed = line.repacks + 1, True
             case ToolsDecided():

@@ -6,14 +6,13 @@ call costs as much before as after.
 
 from collections.abc import Iterable, Sequence
 
-from instrumentation.accounting.addresses import CallAddress
 from instrumentation.accounting.billing import UsageCost, cost
 from instrumentation.accounting.call_story import CallStory, Story, StoryParts
 from instrumentation.accounting.ledger.call_facts import AttemptFacts, facts, together
 from instrumentation.dashboard.index import client_tokens
 from pager.log.store import Stored
 from pager.pricing.rates import Models
-from pager.values import Usage
+from pager.values import CallAddress, Usage
 
 
 def outline(session: str, log: Iterable[Stored], models: Models) -> Story:

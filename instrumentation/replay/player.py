@@ -37,7 +37,7 @@ from pager.pricing.prices import ASKING
 from pager.pricing.rates import Models
 from pager.pricing.tokens import BYTES_A_TOKEN
 from pager.tools.decide import Sent, Toolset
-from pager.values import Usage
+from pager.values import CallAddress, Usage
 from pager.wire.dialect import Dialect
 from pager.wire.dialects import load as load_dialect
 from pager.wire.stitching import PASSING, HeldCall, Leg
@@ -177,7 +177,7 @@ class Player:
             dialect=self._dialect,
             pages=self.pages,
             table=table,
-            where=(step.branch, call.number, step.attempt),
+            where=CallAddress(step.branch, call.number, step.attempt),
             terms=self._terms(call, table, by_marks=by_marks),
             rule=Rule("", self._policy_of(step.branch)),
             client_outside=step.outside,
@@ -344,7 +344,7 @@ def _marks(table: PageTable, prompt: Prompt) -> Marks:
 def _finished(turn: PlayedCall, rounds: int, usage: Usage, brought: Sequence[str]) -> LegFinished:
     """What would be logged of a leg in which the model asked for pages, but for the leg itself."""
     call, known = turn.call, turn.table.schemas
-    where = (call.step.branch, call.number, call.step.attempt)
+    where = CallAddress(call.step.branch, call.number, call.step.attempt)
     pages, schemas = [one for one in brought if one not in known], [known[one].name for one in brought if one in known]
     return LegFinished(*where, leg=rounds, said="", body="", size=0, usage=usage, pages=pages, schemas=schemas)
 

@@ -28,14 +28,12 @@ from pager.paging.priors import SHIPPED, Experience, recalled
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.text.references import said
 from pager.tools.definitions import Offers
-from pager.values import Answer, Request
+from pager.values import Answer, CallAddress, Request
 from pager.wire.dialect import Dialect
 from pager.wire.stitching import ToolSlot
 
 _PROMPT = ("system", "instructions", "tools", "functions", "response_format", "text")
 _MARK = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
-
-Spot = tuple[int, int, int]
 
 
 def names(store: Store) -> list[str]:
@@ -68,8 +66,8 @@ class _LogFacts:
     harness: str = ""
     learned: str = ""
     opened: dict[int, BranchOpened] = field(default_factory=dict)
-    answers: dict[Spot, AnswerFinished] = field(default_factory=dict)
-    issued: dict[Spot, set[str]] = field(default_factory=dict)
+    answers: dict[CallAddress, AnswerFinished] = field(default_factory=dict)
+    issued: dict[CallAddress, set[str]] = field(default_factory=dict)
     in_full: set[tuple[int | None, int]] = field(default_factory=set)
 
 
@@ -82,9 +80,9 @@ def _facts(log: Iterable[Stored]) -> _LogFacts:
             case BranchOpened() as opened:
                 facts.opened[opened.branch] = opened
             case AnswerFinished() as answer:
-                facts.answers[answer.branch, answer.call, answer.attempt] = answer
+                facts.answers[CallAddress.of(answer)] = answer
             case ToolCalled() as tool:
-                facts.issued.setdefault((tool.branch, tool.call, tool.attempt), set()).add(tool.call_id)
+                facts.issued.setdefault(CallAddress.of(tool), set()).add(tool.call_id)
             case Bypassed(reason=reason, branch=branch, call=call) if reason in UNDER_ANY_POLICY:
                 facts.in_full.add((branch, call))
             case _:
@@ -113,7 +111,7 @@ class _LogReader:
     def step(self, logged: ClientCall) -> RecordedCall:
         """One call."""
         call, dialect = logged.call, self._load_dialect(logged.call.dialect)
-        spot = (call.branch, call.call, call.attempt)
+        spot = CallAddress.of(call)
         body = logged.body(self._blob)
         request = _parsed(dialect, body)
         listed = request is not None and request.separator is not None
@@ -147,7 +145,7 @@ class _LogReader:
             usage=answer.usage if answer is not None and not (answer.sent or answer.legs) else None,
         )
 
-    def _answer(self, dialect: Dialect, spot: Spot, finished: AnswerFinished | None) -> _LoggedAnswer:
+    def _answer(self, dialect: Dialect, spot: CallAddress, finished: AnswerFinished | None) -> _LoggedAnswer:
         """What an answer said to the client."""
         body = self._blob(bytes.fromhex(finished.body)) if finished is not None else None
         answer = _read(dialect, body or b"")

@@ -25,7 +25,7 @@ from pager.paging.settle_tools import Shortening
 from pager.pricing.mark_cache import MOST_MARKS
 from pager.pricing.rates import Models
 from pager.tools.decide import Toolset
-from pager.values import Request
+from pager.values import CallAddress, Request
 from pager.wire.dialect import Dialect
 from pager.wire.stitching import ToolSlot
 
@@ -42,7 +42,7 @@ class CallToPlan(NamedTuple):
     request: Request
     items: Items
     at: float
-    where: tuple[int, int, int]  # branch, call and attempt
+    where: CallAddress
     opened: BranchOpened | None = None  # where it is the first of its branch
     caller: Caller = Caller()
     arm: str = ""  # the session's policy in an experiment, or empty

@@ -21,6 +21,7 @@ from pager.paging.settle_tools import Shortening
 from pager.paging.stub import Subject, make_stub
 from pager.pricing.tokens import O200K, Counter
 from pager.tools.definitions import Offers
+from pager.values import CallAddress
 from pager.wire.dialect import Dialect
 
 _counter = Counter()
@@ -33,7 +34,7 @@ class CallPlan:
     dialect: Dialect
     pages: SessionPages
     table: PageTable  # of the call's branch
-    where: tuple[int, int, int]  # branch, call and attempt
+    where: CallAddress
     terms: Terms
     rule: Rule  # the policy in force
     client_outside: int  # bytes of the client's prompt outside of its items

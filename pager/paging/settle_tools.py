@@ -21,6 +21,7 @@ from pager.tools.decide import (
     decide,
 )
 from pager.tools.definitions import Offers
+from pager.values import CallAddress
 
 LATEST = 2
 """The call of a branch up to which tools may be changed though the cache is warm; later it never pays."""
@@ -42,7 +43,7 @@ class Decided(NamedTuple):
 
 def settle(
     pages: SessionPages,
-    where: tuple[int, int, int],
+    where: CallAddress,
     offers: Offers,
     names: Collection[str],
     terms: Terms,

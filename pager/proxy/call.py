@@ -49,7 +49,7 @@ from pager.sessions import identity
 from pager.sessions.lineage import Placement, Session
 from pager.tools import check_arguments
 from pager.tools.decide import Sent
-from pager.values import Answer, Request
+from pager.values import Answer, CallAddress, Request
 from pager.wire.dialect import Dialect
 from pager.wire.parse_cache import ParseCache
 
@@ -149,7 +149,7 @@ class CallLog:
                 request,
                 items,
                 incoming.at,
-                where=(placement.branch.number, placement.call, placement.attempt),
+                where=CallAddress(placement.branch.number, placement.call, placement.attempt),
                 opened=placement.opened,
                 caller=Caller(session.tenant, session.harness),
                 arm=session.arm,

@@ -7,6 +7,7 @@ from pager.errors import ConfigError
 from pager.log.events import SessionOpened
 from pager.log.store import Batch
 from pager.log.stores.memory.store import Store
+from pager.values import CallAddress
 
 
 @pytest.fixture
@@ -28,3 +29,13 @@ def test_a_session_is_found_by_its_id_its_beginning_or_what_the_client_calls_it(
 def test_a_name_of_several_sessions_or_of_none_is_an_error(store, name):
     with pytest.raises(ConfigError):
         meant(store, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("0:31", CallAddress(0, 31)), ("2:12#2", CallAddress(2, 12, 2)), ("0:1#3", CallAddress(0, 1, 3))],
+)
+def test_an_address_is_read_as_it_is_written(text, address):
+    assert (str(address), CallAddress.parse(text)) == (text, address)
+    assert CallAddress.parse("12") == CallAddress(0, 12)
+    assert CallAddress.parse("call 12") is None

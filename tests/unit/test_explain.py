@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from laws import examples
 from logged_sessions import LoggedCall, log_session, paging
 
-from instrumentation.accounting.addresses import CallAddress, find_call, meant
+from instrumentation.accounting.addresses import find_call, meant
 from instrumentation.accounting.explain import explain
 from instrumentation.reports import explain as explain_words
 from pager.errors import ConfigError, PolicyError
@@ -34,7 +34,7 @@ from pager.paging.settle_tools import Shortening
 from pager.paging.stub import handle_of
 from pager.proxy.call import CallLog, unread_request
 from pager.proxy.log_records import Incoming
-from pager.values import Usage
+from pager.values import CallAddress, Usage
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, LegPart
 

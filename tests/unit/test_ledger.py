@@ -13,7 +13,6 @@ from laws import examples
 from logged_sessions import ANTHROPIC, LoggedCall, log_session, paging
 from work import steps
 
-from instrumentation.accounting.addresses import CallAddress
 from instrumentation.accounting.billing import tokens_in, units
 from instrumentation.accounting.call_story import (
     WASTE,
@@ -60,7 +59,7 @@ from pager.paging.stub import handle_of
 from pager.pricing.rates import in_force
 from pager.proxy.call import CallLog, unread_request
 from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer, ToolUse, Usage
+from pager.values import Answer, CallAddress, ToolUse, Usage
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, LegPart
 

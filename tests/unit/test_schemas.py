@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
 
-from instrumentation.accounting.addresses import CallAddress
 from instrumentation.accounting.tool_log import ByForm, LogContents
 from instrumentation.accounting.tool_use import account, chosen, tooling
 from instrumentation.reports import tools as schema_words
@@ -35,7 +34,7 @@ from pager.pricing.rates import in_force
 from pager.proxy.call import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.tools.decide import decode
-from pager.values import Answer, ToolUse, Usage
+from pager.values import Answer, CallAddress, ToolUse, Usage
 from pager.wire.dialects import load
 
 ANTHROPIC = in_force("anthropic", {})

@@ -6,7 +6,6 @@ import openai
 import pytest
 from anthropic import Anthropic
 
-from instrumentation.accounting.addresses import CallAddress
 from instrumentation.accounting.logged_prompts import outgoing
 from pager.errors import StoreCorrupt
 from pager.log.events import (
@@ -22,6 +21,7 @@ from pager.testing.scripted import (
     Say,
     Script,
 )
+from pager.values import CallAddress
 from pager.wire import dialects
 
 TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}]

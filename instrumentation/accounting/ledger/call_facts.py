@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from instrumentation.accounting.addresses import CallAddress
 from instrumentation.accounting.call_story import RepackStory
 from pager.log.bypass import WENT_IN_FULL
 from pager.log.events import (
@@ -20,6 +19,7 @@ from pager.log.events import (
     ToolsDecided,
 )
 from pager.log.store import Stored
+from pager.values import CallAddress
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ def facts(log: Iterable[Stored]) -> SessionFacts:
                 found.key, found.harness, found.policy = opened.key, opened.harness, opened.arm
             case CallReceived() as call:
                 told = latest[call.branch, call.call] = AttemptFacts(call, row.at)
-                found.told[CallAddress(call.branch, call.call, call.attempt)] = told
+                found.told[CallAddress.of(call)] = told
             case Bypassed(reason=reason, branch=branch, call=number) if (branch, number) in latest:
                 latest[branch, number].full |= reason in WENT_IN_FULL
             case AttemptFailed():
@@ -82,7 +82,7 @@ def _take(found: SessionFacts, event: object) -> None:
     """Take what is said of one attempt; of one that the log does not have, nothing."""
     match event:
         case AnswerFinished() | LegFinished() | ToolCalled() | PromptCounted() | Repacked() | ToolsDecided():
-            where = CallAddress(event.branch, event.call, event.attempt)
+            where = CallAddress.of(event)
         case _:
             return
     told = found.told.get(where)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from instrumentation.accounting.addresses import CallAddress
 from instrumentation.accounting.call_story import PageStory, StoryParts
 from instrumentation.accounting.ledger.sent_parts import ClientPages, Whole
 from instrumentation.accounting.logged_prompts import client_calls
@@ -16,6 +15,7 @@ from instrumentation.accounting.waste.session_waste import (
 from instrumentation.replay.prepared import Prepared, PreparedCall
 from instrumentation.replay.recording import Recording
 from pager.log.store import Stored
+from pager.values import CallAddress
 from pager.wire.dialect import Dialect
 
 
@@ -95,7 +95,7 @@ def clients(
     places: dict[str, dict[CallAddress, int]] = {}
     for one in client_calls(log):
         steps = places.setdefault(one.call.dialect, {})
-        steps[CallAddress(one.call.branch, one.call.call, one.call.attempt)] = len(steps)
+        steps[CallAddress.of(one.call)] = len(steps)
     found = []
     for recording in recordings:
         prepared, steps = Prepared(recording, load_dialect(recording.dialect)), places[recording.dialect]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from instrumentation.accounting.addresses import CallAddress, meant
+from instrumentation.accounting.addresses import meant
 from instrumentation.accounting.billing import Prompt
 from instrumentation.accounting.call_story import (
     CallStory,
@@ -37,7 +37,7 @@ from pager.log.store import Store, Stored
 from pager.paging.page_table import PageTable, Slot
 from pager.pricing.rates import Models
 from pager.sessions.rebuild import Rebuilder
-from pager.values import Usage
+from pager.values import CallAddress, Usage
 from pager.wire.dialect import Dialect
 
 LoadDialect = Callable[[str], Dialect]

@@ -6,12 +6,12 @@ right before that it is looked at.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from instrumentation.accounting.addresses import CallAddress
 from pager.log.events import CallReceived
 from pager.log.store import Stored
 from pager.paging.page_table import PageTable
 from pager.sessions.lineage import Session
 from pager.sessions.rebuild import Rebuilder
+from pager.values import CallAddress
 
 See = Callable[[CallAddress, PageTable], None]
 """Is shown the page table of every attempt at a call, with all that was decided of it."""
@@ -35,7 +35,7 @@ def _watched(session: Session, log: Iterable[Stored], see: See) -> Iterator[Stor
     for row in log:
         if isinstance(row.event, CallReceived):
             look(row.event.branch)
-            latest[row.event.branch] = CallAddress(row.event.branch, row.event.call, row.event.attempt)
+            latest[row.event.branch] = CallAddress.of(row.event)
         yield row
     for branch in latest:
         look(branch)
