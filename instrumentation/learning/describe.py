@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from instrumentation.learning.learn import Lesson
+from instrumentation.reports.table import columns
 from pager.paging.priors import (
     Experience,
     Harness,
@@ -75,10 +76,4 @@ def _used(tool: str, use: Use, chance: float) -> tuple[str, ...]:
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Columns under each other: words to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            text.ljust(width) if at < 2 else text.rjust(width)
-            for at, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  " + "  ".join(cells)
+    return (f"  {line}" for line in columns(rows, left=(0, 1)))
