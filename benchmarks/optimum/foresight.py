@@ -1,7 +1,7 @@
 """Policies that know the future: what the same rules could do if nothing had to be guessed.
 
 They see what every policy sees, and a ``Future`` of the branch. They are no optimum: each decides call by call, as a
-policy does. What no policy can beat is in ``optimum``.
+policy does. What no policy can beat is in ``bound``.
 """
 
 from collections.abc import Mapping, Sequence

@@ -18,7 +18,7 @@ _OTHERS = frozenset({"role", "type", "messages"})
 
 
 class Importer(LogFormat):
-    """The recordings' own format; unlike ``recordings.load`` it skips what it can't read."""
+    """The recordings' own format; unlike ``recording_files.load`` it skips what it can't read."""
 
     def detect(self, head: Sequence[bytes]) -> bool:
         """The first line has the session's name, and is no message."""
