@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         say(f"ctxpager: {line}", flush=True)
     shown = _dashboard(settings) if settings.dashboard.is_shown(settings.host) else None
     models = in_force(settings.prices, settings.models)
-    words = server.Words(
+    words = server.CostWords(
         live_cost.price(models),
         lambda began: live_cost.summary(lambda: shared.open_log(settings), models, began),
     )

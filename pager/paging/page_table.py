@@ -57,7 +57,7 @@ from pager.pricing.provider_cache import Evidence
 from pager.pricing.token_scale import Yardstick
 from pager.text.references import Index
 from pager.tools.decide import Sent, Toolset
-from pager.values import Usage
+from pager.values import Request, Usage
 from pager.wire.stitching import Expander, Leg
 
 
@@ -125,6 +125,12 @@ class Items(NamedTuple):
     raw: Callable[[int], bytes]
     head_marks: Sequence[float] = ()
     auto_mark: float = 0.0
+
+    @classmethod
+    def of(cls, request: Request, norms: Sequence[bytes]) -> "Items":
+        """The items of a request, with the hashes of their normal forms."""
+        items = request.items
+        return cls(request.digests, norms, lambda at: bytes(items[at]), request.head_marks, request.auto_mark)
 
 
 class Source(NamedTuple):

@@ -31,20 +31,20 @@ from pager.paging.pager import CallToPlan, Paged, Pager, bypassed
 from pager.paging.stub import HANDLE
 from pager.proxy import log_records, request_body
 from pager.proxy.attempt import STOPPED, Attempt, Failure, read_answer
-from pager.proxy.drive_legs import Effects, LegDriver
+from pager.proxy.drive_legs import LegDriver
 from pager.proxy.fail_open import FailOpen
-from pager.proxy.fault_loop import FaultLoop, LoopSettings
-from pager.proxy.hot_sessions import HEAVY_BYTES, HotSessions, is_heavy, off_the_loop, stop_paging
+from pager.proxy.fault_loop import Append, Claimed, FaultLoop, Flow, LoopSettings
+from pager.proxy.hot_sessions import HEAVY_BYTES, HotSessions, is_heavy, stop_paging
 from pager.proxy.log_records import CallHistory, Incoming, Outcome, PlacedCall, received
 from pager.proxy.log_writer import LogWriter
 from pager.proxy.redaction import secrets_of
-from pager.proxy.relay import Relay, Scope, Send, Watch, refuse, said, streamed
+from pager.proxy.relay import Relay, Scope, Send, Watch, refuse, streamed
 from pager.proxy.request_body import ClientLeft, Receive
 from pager.proxy.retries import RetryLimits
 from pager.proxy.serving.memory_trim import Memory
 from pager.proxy.serving.metrics import Meter
 from pager.proxy.token_counting import Estimates
-from pager.proxy.upstream import Upstream
+from pager.proxy.upstream import Upstream, said
 from pager.sessions import identity
 from pager.sessions.lineage import Placement, Session
 from pager.tools import check_arguments
@@ -79,6 +79,11 @@ class Asked(NamedTuple):
     secrets: tuple[bytes, ...]
 
 
+async def _off_the_loop(request: Request, work: Callable[[], _T]) -> _T:
+    """The result of work on a request; in a thread if the request is heavy."""
+    return await asyncio.to_thread(work) if is_heavy(request) else work()
+
+
 class CallLog:
     """Calls as the log knows them: each has its place in a session, a plan, and a record before anything acts on it."""
 
@@ -104,7 +109,7 @@ class CallLog:
         history = await self.sessions.history(incoming)
         for tries_left in range(TRIES, -1, -1):
             async with self.sessions.placed(incoming, history) as arrival:
-                call = await off_the_loop(incoming.request, partial(self._plan, arrival.call))
+                call = await _off_the_loop(incoming.request, partial(self._plan, arrival.call))
                 missed = self.writer.take_missed()
                 record = received(arrival._replace(call=call), paging=self._pager is not None, missed=missed)
                 written = self.writer.append(record)
@@ -126,7 +131,7 @@ class CallLog:
         spot = await self.sessions.preview(incoming, history)
         if spot is None:
             return None
-        return await off_the_loop(incoming.request, partial(self._planned, *spot, incoming, history))
+        return await _off_the_loop(incoming.request, partial(self._planned, *spot, incoming, history))
 
     def _plan(self, call: PlacedCall) -> PlacedCall:
         around = around_items(call.recipe.cuts)
@@ -141,9 +146,7 @@ class CallLog:
         request, norms = incoming.request, history.past.norms
         paged: Paged | None = None
         with self._fail_open(partial(stop_paging, session)):
-            items = Items(
-                request.digests, norms, lambda at: bytes(request.items[at]), request.head_marks, request.auto_mark
-            )
+            items = Items.of(request, norms)
             call = CallToPlan(
                 incoming.dialect,
                 request,
@@ -175,7 +178,7 @@ class CallLog:
     async def aside(self, call: PlacedCall, work: Callable[[], _T]) -> _T:
         """The result of work on a session that no other call of it may see half done."""
         async with self.sessions.claimed(call.session):
-            return await off_the_loop(call.incoming.request, work)
+            return await _off_the_loop(call.incoming.request, work)
 
     def record(self, call: PlacedCall, record: Batch) -> None:
         """Append what became of a call; nobody waits for it."""
@@ -254,7 +257,7 @@ class Pipeline:
         self.calls += 1
         with self._memory as memory, self._meter.call(dialect.name, len(asked.body), attempt):
             memory.passed(len(asked.body))
-            call = await self._fail_open.result(self._receive(dialect, asked, scope["path"]), self._missed)
+            call = await self._or_none(self._receive(dialect, asked, scope["path"]), self._missed)
             if call is None:
                 self._meter.bypassed(BypassReason.NOT_LOGGED)
                 attempt.judge(await self._relay.attempt(dialect, scope, Watch(receive), send, asked.body, attempt))
@@ -267,7 +270,7 @@ class Pipeline:
         asked = await self._read(dialect, scope, receive, send)
         if asked is None:
             return
-        body = await self._fail_open.result(self._as_sent(dialect, asked, scope["path"])) or asked.body
+        body = await self._or_none(self._as_sent(dialect, asked, scope["path"])) or asked.body
         if body is not asked.body:
             headers = [(name, value) for name, value in scope["headers"] if name != b"content-encoding"]
             scope = {**scope, "headers": headers}
@@ -296,7 +299,7 @@ class Pipeline:
         """
         if not encoding:
             return body, ""
-        plain = await self._fail_open.result(self._unpacked(body, encoding))
+        plain = await self._or_none(self._unpacked(body, encoding))
         if isinstance(plain, BodyTooLarge):
             raise plain
         return (plain, "") if isinstance(plain, bytes) else (body, str(plain or "the body could not be decompressed"))
@@ -339,15 +342,15 @@ class Pipeline:
         dialect, calls = call.incoming.dialect, self._calls
         counting = self._task(self.estimates.count(call))
         preparing, in_full = self._fault_loop(call, body, attempt, counting), partial(self._open, call)
-        loop = await self._fail_open.result(preparing, in_full)
+        loop = await self._or_none(preparing, in_full)
         failure: Failure | None = STOPPED
         worked = False
         try:
             if loop is not None and calls is not None:
-                effects = Effects(partial(self._decide, calls, call), partial(calls.aside, call))
-                legs = LegDriver(self._upstream, dialect, scope, send, attempt, effects).run(loop.flow())
-                relayed = self._relay.watched(dialect, Watch(receive), send, attempt, legs)
-                ended = await self._fail_open.result(_wrapped(relayed), in_full)
+                legs = LegDriver(self._upstream, dialect, scope, send, attempt)
+                driven = self.drive(calls, call, legs, loop.flow())
+                relayed = self._relay.watched(dialect, Watch(receive), send, attempt, driven)
+                ended = await self._or_none(_wrapped(relayed), in_full)
                 worked = ended is not None
                 failure = ended[0] if ended is not None else Failure(FailurePhase.PROXY, "splicing the answer failed")
             if loop is None or (not worked and not attempt.begun):
@@ -355,7 +358,7 @@ class Pipeline:
         finally:
             finishing = self._finish(call, attempt, counting, failure, loop, worked=worked)
             if attempt.size <= READ_AT_ONCE:
-                await self._fail_open.result(finishing)
+                await self._or_none(finishing)
             else:  # a task of its own: it takes a while, and is waited for when the proxy is stopped
                 await asyncio.shield(self._task(finishing))
 
@@ -382,10 +385,20 @@ class Pipeline:
         self._readied.add(tool.handle)
         self._task(asyncio.to_thread(check_arguments.prepare, tool.schema))
 
-    async def _decide(
-        self, calls: CallLog, call: PlacedCall, events: Sequence[Event], blobs: Mapping[bytes, bytes]
-    ) -> None:
-        await calls.decide(call, self._now(call.incoming.headers), events, blobs)
+    async def drive(self, calls: CallLog, call: PlacedCall, legs: LegDriver, flow: Flow[bool]) -> None:
+        """Carry out the commands of a fault loop until the client has its whole reply."""
+        async with legs:
+            result: object = None
+            while (command := legs.next_command(flow, result)) is not None:
+                result = None
+                match command:
+                    case Append():
+                        now = self._now(call.incoming.headers)
+                        await calls.decide(call, now, command.events, command.blobs)
+                    case Claimed():
+                        result = await calls.aside(call, command.work)
+                    case _:
+                        result = await legs.carry_out(command)
 
     def _open(self, call: PlacedCall, error: Exception) -> None:
         """Log that a call goes out as the client sent it, by a fault of ours."""
@@ -471,7 +484,7 @@ class Pipeline:
 
     def _task(self, step: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T | None]":
         """Do beside the call what no answer waits for."""
-        task = asyncio.create_task(self._fail_open.result(self._held(step)))
+        task = asyncio.create_task(self._or_none(self._held(step)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -522,6 +535,13 @@ class Pipeline:
         except ValueError:
             moment = math.nan
         return moment if math.isfinite(moment) else time()
+
+    async def _or_none(self, step: Awaitable[_T], and_then: Callable[[Exception], None] = lambda _: None) -> _T | None:
+        """The result of a step of ours, None if it failed."""
+        result: _T | None = None
+        with self._fail_open(and_then):
+            result = await step
+        return result  # noqa: RET504 - the step may have failed
 
     def _missed(self, error: Exception) -> None:
         if self._calls is not None:

@@ -4,19 +4,16 @@ A client whose reply has begun gets heartbeats while it stands still.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, closing
+from collections.abc import Awaitable, Iterator
+from contextlib import AsyncExitStack
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Self, TypeVar
 
 import aiohttp
 
 from pager.errors import NotUnderstood
-from pager.log.events import Event
 from pager.proxy.attempt import Attempt
 from pager.proxy.fault_loop import (
-    Append,
-    Claimed,
     Command,
     Flow,
     InThread,
@@ -29,20 +26,13 @@ from pager.proxy.fault_loop import (
     StartReply,
     Wait,
 )
-from pager.proxy.relay import STATUSES, Scope, Send, address, back, said
+from pager.proxy.relay import Scope, Send
 from pager.proxy.request_body import ContentDecoder
-from pager.proxy.upstream import Upstream, passed_on, up_to
+from pager.proxy.upstream import STATUSES, Upstream, back, passed_on, said, up_to
 from pager.wire.dialect import Dialect
 
 BEAT = 10.0  # seconds without a byte after which a stream gets a heartbeat
 _T = TypeVar("_T")
-
-
-class Effects(NamedTuple):
-    """What the fault loop has done elsewhere: ``append`` makes events durable, ``claimed`` works on the session."""
-
-    append: Callable[[Sequence[Event], Mapping[bytes, bytes]], Awaitable[None]]
-    claimed: Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class LegDriver:
@@ -55,7 +45,6 @@ class LegDriver:
         scope: Scope,
         send: Send,
         attempt: Attempt,
-        effects: Effects,
         beat: float = BEAT,
     ) -> None:
         self._upstream = upstream
@@ -63,7 +52,6 @@ class LegDriver:
         self._scope = scope
         self._send = send
         self._attempt = attempt
-        self._effects = effects
         self._beat = beat
         self._last_sent = 0.0
         self._responses = AsyncExitStack()
@@ -71,33 +59,40 @@ class LegDriver:
         self._decoder: ContentDecoder | None = None
         self._pieces: Iterator[bytes] = iter(())
         self._silent = False
+        self._broke: Exception | None = None
+        self._whole = False
 
-    async def run(self, flow: Flow[bool]) -> None:
-        """Drive a fault loop until the client has its whole reply; raises what made the last leg break."""
-        async with self._responses:
-            with closing(flow):
-                whole = await self._drive(flow)
-        if whole:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        await self._responses.aclose()
+        if kind is None and self._whole:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _drive(self, flow: Flow[bool]) -> bool:
-        broke: Exception | None = None
-        result: Any = None
+    def next_command(self, flow: Flow[bool], result: object) -> Command | None:
+        """Give a fault loop the result of its last command, or what broke; None once it has ended.
+
+        Raises the error that made the last leg break where the loop does not go on after it.
+        """
+        broke, self._broke = self._broke, None
         try:
-            while True:
-                command = flow.send(result) if broke is None else flow.throw(LegBroke(said(broke)))
-                broke = result = None
-                try:
-                    result = await self._carry_out(command)
-                except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                    broke = error
+            return flow.send(result) if broke is None else flow.throw(LegBroke(said(broke)))
         except StopIteration as end:
-            whole: bool = end.value
-            return whole
+            self._whole = end.value
+            return None
         except LegBroke:
             if broke is None:
                 raise
             raise broke from None
+
+    async def carry_out(self, command: Command) -> object:
+        """The result of a command; where the network fails, the loop is told with its next command."""
+        try:
+            return await self._carry_out(command)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._broke = error
+            return None
 
     async def _carry_out(self, command: Command) -> object:
         match command:
@@ -112,14 +107,12 @@ class LegDriver:
                 return await (response.read() if command.limit is None else up_to(response, command.limit))
             case StartReply():
                 await self._start(command)
-            case Append():
-                await self._effects.append(command.events, command.blobs)
             case Wait():
                 await self._during(asyncio.sleep(command.seconds))
             case InThread():
                 return await asyncio.to_thread(command.work)
-            case Claimed():
-                return await self._effects.claimed(command.work)
+            case _:
+                raise TypeError(f"{command} is not for the network")
         return None
 
     @property
@@ -137,7 +130,7 @@ class LegDriver:
         headers = passed_on(scope["headers"], also=[*own, *([] if leg.own_bytes else [b"content-encoding"])])
         headers += [(b"accept-encoding", b"identity")] if leg.readable else []
         attempt.going_out(len(leg.body))
-        url = address(self._upstream, self._dialect, scope)
+        url = self._upstream.address(self._dialect, scope)
         sending = self._upstream.send(scope["method"], url, headers, leg.body, self._dialect.name)
         response = self._response = await self._during(self._responses.enter_async_context(sending))
         if response.status not in STATUSES:

@@ -1,11 +1,9 @@
 """The one broad except of the program: when a step of ours fails, the call goes on without it."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
-_T = TypeVar("_T")
 log = logging.getLogger("ctxpager")
 
 
@@ -24,10 +22,3 @@ class FailOpen:
             self.failed_steps += 1
             log.exception("BYPASSED: a step of ours failed; the call goes on without it")
             and_then(error)
-
-    async def result(self, step: Awaitable[_T], and_then: Callable[[Exception], None] = lambda _: None) -> _T | None:
-        """The result of a step, None if it failed."""
-        result: _T | None = None
-        with self(and_then):
-            result = await step
-        return result  # noqa: RET504 - the step may have failed

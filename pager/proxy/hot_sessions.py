@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TypeVar
 
 from pager.errors import StoreCorrupt
 from pager.log.body_delta import Recipe, take_apart
@@ -46,17 +45,11 @@ from pager.wire.dialect import Dialect
 HEAVY_MESSAGES = 1_000  # from here on a request is read and planned in a thread
 HEAVY_BYTES = 2 << 20
 CANDIDATES = 2  # sessions read from the store because a history names ids of theirs, which prove nothing
-_T = TypeVar("_T")
 
 
 def is_heavy(request: Request) -> bool:
     """Whether work on a request may take so long that other calls would notice."""
     return len(request.digests) > HEAVY_MESSAGES or len(request.body) > HEAVY_BYTES
-
-
-async def off_the_loop(request: Request, work: Callable[[], _T]) -> _T:
-    """The result of work on a request; in a thread if the request is heavy."""
-    return await asyncio.to_thread(work) if is_heavy(request) else work()
 
 
 class HotSessions:
@@ -87,7 +80,8 @@ class HotSessions:
     async def history(self, incoming: Incoming) -> CallHistory:
         """The history in a request; only messages that were not seen before are decoded."""
         request = incoming.request
-        messages, fresh = await off_the_loop(request, partial(self._messages.read, incoming.dialect, request))
+        read = partial(self._messages.read, incoming.dialect, request)
+        messages, fresh = await asyncio.to_thread(read) if is_heavy(request) else read()
         key = session_key(incoming.headers, request.session_hints)
         return CallHistory(key, history(request, messages, key), fresh)
 

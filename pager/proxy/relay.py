@@ -6,19 +6,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any, Self
 
 import aiohttp
-from yarl import URL
 
 from pager.errors import BodyTooSlow
 from pager.log.events import FailurePhase
 from pager.proxy.attempt import Attempt, Failure
-from pager.proxy.request_body import Pace, Receive
-from pager.proxy.upstream import Body, Upstream, passed_on
+from pager.proxy.request_body import BodyPace, Receive
+from pager.proxy.upstream import STATUSES, Body, Upstream, back, passed_on, said
 from pager.wire.dialect import Dialect
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-STATUSES = range(200, 600)  # of answers; what is below comes before one, or switches protocols, which we never ask for
-BODILESS = frozenset({204, 304})
 log = logging.getLogger("ctxpager")
 
 
@@ -83,7 +80,7 @@ class Relay:
         return None
 
     async def _relay(self, dialect: Dialect, scope: Scope, send: Send, body: Body, attempt: Attempt) -> None:
-        url = address(self._upstream, dialect, scope)
+        url = self._upstream.address(dialect, scope)
         headers = passed_on(scope["headers"])
         if body is not None and not isinstance(body, bytes):  # aiohttp sets the length of bytes by itself
             headers += [(name, value) for name, value in scope["headers"] if name == b"content-length"]
@@ -101,15 +98,9 @@ class Relay:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def address(upstream: Upstream, dialect: Dialect, scope: Scope) -> URL:
-    """Where the client's request goes at the provider."""
-    path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
-    return upstream.url(dialect.name, path, query)
-
-
 async def streamed(receive: Receive, sent: asyncio.Event, seconds: float) -> AsyncIterator[bytes]:
     """The request's body as it comes; sets ``sent`` at its end. Raises ClientLeft, or BodyTooSlow."""
-    more, pace = True, Pace(seconds)
+    more, pace = True, BodyPace(seconds)
     while more:
         message = await pace.next(receive)
         more = message.get("more_body", False)
@@ -127,12 +118,6 @@ async def refuse(send: Send, dialect: Dialect, status: int, message: str, *, clo
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def said(error: BaseException) -> str:
-    """An error in words, without the address: a query may hold a key."""
-    words = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-    return f"{type(error).__name__}: {words}".rstrip(": ")
-
-
 async def _unreachable(send: Send, dialect: Dialect, attempt: Attempt, error: Exception) -> None:
     """Tell the client that there is no answer; one that has begun breaks off as the provider's did."""
     if isinstance(error.__cause__, BodyTooSlow) and not attempt.begun:  # met while the body was sent on
@@ -143,12 +128,3 @@ async def _unreachable(send: Send, dialect: Dialect, attempt: Attempt, error: Ex
         return
     status = 504 if isinstance(error, TimeoutError) else 502
     await refuse(send, dialect, status, f"no answer from the provider: {said(error)}")
-
-
-def back(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
-    """The response's headers for the client; its length stays, as the bytes do, unless it is of a body not sent."""
-    kept = passed_on(response.raw_headers)
-    length = [(name, value) for name, value in response.raw_headers if name.lower() == b"content-length"]
-    if response.status in BODILESS:
-        length = []
-    return [(name.lower(), value) for name, value in kept + length]

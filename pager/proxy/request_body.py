@@ -28,7 +28,7 @@ class ClientLeft(Exception):
     """The client closed the connection before its request was complete."""
 
 
-class Pace:
+class BodyPace:
     """The time that a body has: so many seconds to begin or to go on, and a least speed over all of it."""
 
     def __init__(self, seconds: float) -> None:
@@ -55,7 +55,7 @@ class Pace:
 async def read(receive: Receive, limit: int, seconds: float) -> bytes:
     """The whole request body; raises BodyTooLarge above the limit, having read on so that the client sees why."""
     chunks: list[bytes] = []
-    size, pace = 0, Pace(seconds)
+    size, pace = 0, BodyPace(seconds)
     while True:
         message = await pace.next(receive)
         chunk: bytes = message.get("body", b"")
@@ -154,7 +154,7 @@ def _broken(error: Exception) -> NotUnderstood:
     return NotUnderstood(f"the body does not decompress: {error}")
 
 
-class _Identity:
+class _NoEncoding:
     complete = True
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -278,7 +278,7 @@ class _Brotli:
 
 
 _CODECS: dict[str, Callable[[], _Codec]] = {
-    "identity": _Identity,
+    "identity": _NoEncoding,
     "gzip": _Inflate,
     "x-gzip": _Inflate,
     "deflate": _Deflate,

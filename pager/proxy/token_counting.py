@@ -21,7 +21,7 @@ Key = tuple[str, float, bytes | str]
 _T = TypeVar("_T")
 
 
-class _Sums(NamedTuple):
+class _PromptTotals(NamedTuple):
     """The tokens of the first 0, 1, 2, ... messages of a branch's latest prompt."""
 
     family: Family
@@ -37,7 +37,7 @@ class Estimates:
     def __init__(self) -> None:
         self._counter = Counter()
         self._counts: dict[Key, int] = {}
-        self._sums: OrderedDict[tuple[str, int], _Sums] = OrderedDict()
+        self._sums: OrderedDict[tuple[str, int], _PromptTotals] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, "ctxpager-tokens")
         self._loaded: set[str] = set()
 
@@ -62,7 +62,7 @@ class Estimates:
             self._remember(dict(zip(wanted, await self._counted(list(wanted.values()), family), strict=True)))
         found = [self._counts.get(key, 0) for key in keys]
         totals = [*known[:-1], *accumulate(found, initial=known[-1])]
-        self._keep(call, _Sums(family, totals))
+        self._keep(call, _PromptTotals(family, totals))
         return totals[-1] + sum(self._counts.get(key, 0) for key in outside)
 
     def _known(self, call: PlacedCall, family: Family) -> list[int]:
@@ -109,7 +109,7 @@ class Estimates:
                 del self._counts[old]
         self._counts |= counts
 
-    def _keep(self, call: PlacedCall, sums: _Sums) -> None:
+    def _keep(self, call: PlacedCall, sums: _PromptTotals) -> None:
         spot = (call.session.id, call.placement.branch.number)
         self._sums[spot] = sums
         self._sums.move_to_end(spot)

@@ -14,6 +14,7 @@ from yarl import URL
 
 from pager.config.settings import UpstreamSettings
 from pager.sessions.identity import CREDENTIALS
+from pager.wire.dialect import Dialect
 from pager.wire.dialects import load as load_dialect
 
 HOP = frozenset(
@@ -32,6 +33,8 @@ HOP = frozenset(
         b"upgrade",
     }
 )
+STATUSES = range(200, 600)  # of answers; what is below comes before one, or switches protocols, which we never ask for
+BODILESS = frozenset({204, 304})
 OWN = b"x-pager-"  # headers of ours, never sent on
 # What providers serve below their base URL. Anything else (HEAD /api/hello) is meant for the host itself.
 RESOURCES = frozenset(
@@ -80,6 +83,21 @@ def passed_on(headers: RawHeaders, *, also: Iterable[bytes] = ()) -> list[tuple[
     ]
 
 
+def back(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+    """The response's headers for the client; its length stays, as the bytes do, unless it is of a body not sent."""
+    kept = passed_on(response.raw_headers)
+    length = [(name, value) for name, value in response.raw_headers if name.lower() == b"content-length"]
+    if response.status in BODILESS:
+        length = []
+    return [(name.lower(), value) for name, value in kept + length]
+
+
+def said(error: BaseException) -> str:
+    """An error in words, without the address: a query may hold a key."""
+    words = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    return f"{type(error).__name__}: {words}".rstrip(": ")
+
+
 def _text(value: bytes) -> str:
     """A header's value such that aiohttp, which writes UTF-8, sends the same bytes; those of other encodings change."""
     try:
@@ -89,7 +107,7 @@ def _text(value: bytes) -> str:
 
 
 @dataclass(slots=True)
-class _Use:
+class _ConnectionUse:
     """What a request is sent on: ``kept`` where the connection had been used before."""
 
     kept: bool = False
@@ -171,6 +189,10 @@ class Upstream:
             if session is not None:
                 await session.close()
 
+    def address(self, dialect: Dialect, scope: Mapping[str, Any]) -> URL:
+        """Where a client's request goes at the provider."""
+        return self.url(dialect.name, scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1"))
+
     def url(self, dialect: str, path: str, query: str) -> URL:
         """Where a path of ours is at the provider; the client's base URL may or may not have had its ``/v1``."""
         spoken = load_dialect(dialect)
@@ -191,13 +213,13 @@ class Upstream:
         A kept connection may be closed by the provider just when it is used again: then the request, of which nothing
         was answered, goes out once more on a new one.
         """
-        sent, use = self._headers(headers, dialect), _Use()
+        sent, use = self._headers(headers, dialect), _ConnectionUse()
         try:
             response = await self._request(self._session, method, url, sent, body, use)
         except (aiohttp.ClientConnectionError, ConnectionError) as error:
             if not use.kept or not _is_unanswered(error) or not (body is None or isinstance(body, bytes)):
                 raise
-            response = await self._request(self._fresh, method, url, sent, body, _Use())
+            response = await self._request(self._fresh, method, url, sent, body, _ConnectionUse())
         _end_with_connection(response)
         async with response:
             yield response
@@ -209,7 +231,7 @@ class Upstream:
         url: URL,
         headers: CIMultiDict[str],
         body: Body,
-        use: "_Use",
+        use: "_ConnectionUse",
     ) -> aiohttp.ClientResponse:
         if session is None:
             raise RuntimeError("the upstream pool is not open")

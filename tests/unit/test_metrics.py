@@ -24,13 +24,13 @@ from pager.proxy.serving.metrics import (
     MODELS,
     Meter,
     Metrics,
-    Standing,
+    ProxyState,
 )
 from pager.values import Usage
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(ctxpager_\w+)` \| (\w+) \| ([^|]*)\|", re.MULTILINE)
-QUIET = Standing()
+QUIET = ProxyState()
 EVICTED = [("pg_1@1", "0" * 64, "", "stub"), ("pg_2@1", "0" * 64, "", "stub")]
 
 
@@ -89,7 +89,7 @@ def test_every_value_of_a_label_is_documented():
 
 
 def test_a_scraper_that_accepts_openmetrics_gets_it():
-    content_type, text = busy().text(Standing(), "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    content_type, text = busy().text(ProxyState(), "application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert content_type.startswith("application/openmetrics-text; version=1.0.0")
     assert {family.name for family in read_openmetrics(text.decode())} == set(families(busy()))
 
@@ -246,7 +246,7 @@ def test_any_name_of_a_model_can_be_told(name, label):
 
 
 def test_how_things_stand_is_told_as_it_is_at_the_moment():
-    told = samples(Metrics(), Standing(failed_steps=3, log_failures=2, log_up=True, log_queue=5, hot_sessions=7))
+    told = samples(Metrics(), ProxyState(failed_steps=3, log_failures=2, log_up=True, log_queue=5, hot_sessions=7))
     assert told["failed_steps_total",] == 3
     assert told["log_failures_total",] == 2
     assert told["log_up",] == 1

@@ -36,7 +36,7 @@ from pager.pricing.rates import Models
 from pager.proxy.call import CallLog
 from pager.proxy.serving.learner import (
     Learner,
-    Pace,
+    LearningPace,
     command,
     may_learn,
     recall,
@@ -44,7 +44,7 @@ from pager.proxy.serving.learner import (
 from pager.wire.dialects import load
 
 DAY = 86_400.0
-SOON = Pace(first=0.0, every=0.01)
+SOON = LearningPace(first=0.0, every=0.01)
 FIRST = Experience({"claude-cli": Harness(lengths=[3, 4])})
 SECOND = Experience({"claude-cli": Harness(lengths=[3, 4, 5])})
 APPEND = """
@@ -280,7 +280,7 @@ def test_a_failure_is_told_once_and_what_was_known_stays(store, pager, caplog, w
     note(store, FIRST, ago=2 * DAY)
 
     async def play():
-        async with learning(pager, store, work, Pace(0.0, 0.01, age=0.0)):
+        async with learning(pager, store, work, LearningPace(0.0, 0.01, age=0.0)):
             await until(lambda: caplog.records)
             await asyncio.sleep(0.3)
 
@@ -302,7 +302,7 @@ sys.exit("odd" if len(before) % 2 else 0)
 """
 
     async def play():
-        async with learning(pager, store, python(code, tmp_path / "ran"), Pace(0.0, 0.01, age=0.0)):
+        async with learning(pager, store, python(code, tmp_path / "ran"), LearningPace(0.0, 0.01, age=0.0)):
             await until(lambda: len(caplog.records) >= 2)
 
     with caplog.at_level(logging.WARNING):

@@ -6,7 +6,6 @@ import json
 import re
 import threading
 import time
-from functools import partial
 
 import anthropic
 import httpx2
@@ -15,7 +14,7 @@ import pytest
 import zstandard
 from waiting import PATIENCE
 
-from pager.config.settings import UpstreamSettings
+from pager.config.settings import Settings, UpstreamSettings
 from pager.log.events import (
     AttemptFailed,
     Bypassed,
@@ -28,8 +27,8 @@ from pager.paging.policy_choice import Arms, Rule
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.attempt import Attempt
-from pager.proxy.call import CallLog
-from pager.proxy.drive_legs import Effects, LegDriver
+from pager.proxy.call import CallLog, Pipeline
+from pager.proxy.drive_legs import LegDriver
 from pager.proxy.fault_loop import FaultLoop, LoopSettings
 from pager.proxy.log_records import Incoming
 from pager.proxy.retries import RetryLimits
@@ -473,15 +472,12 @@ async def _beaten(scripted, dialect, calls):
     settings = LoopSettings(RetryLimits(5, 60), 1 << 26, time.time, time.perf_counter, lambda: 0.0)
     loop = FaultLoop(entry, entry.paged, calls[-1], pager, attempt, settings)
 
-    async def append(events, blobs):
-        await call_log.decide(entry, time.time(), events, blobs)
-
-    effects = Effects(append, partial(call_log.aside, entry))
-    driver = LegDriver(upstream, dialect, scope, send, attempt, effects, beat=0.01)
+    legs = LegDriver(upstream, dialect, scope, send, attempt, beat=0.01)
+    pipeline = Pipeline(Settings(), upstream, call_log, {}, pager)
     await upstream.start()
     releasing = asyncio.create_task(_release(scripted))
     try:
-        await driver.run(loop.flow())
+        await pipeline.drive(call_log, entry, legs, loop.flow())
     finally:
         releasing.cancel()
         await upstream.close()

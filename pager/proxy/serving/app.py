@@ -8,7 +8,7 @@ import orjson
 from pager.proxy.call import CallLog, Pipeline
 from pager.proxy.relay import Scope, Send
 from pager.proxy.request_body import Receive
-from pager.proxy.serving.metrics import Metrics, Standing
+from pager.proxy.serving.metrics import Metrics, ProxyState
 from pager.proxy.upstream import Upstream
 from pager.wire.dialect import Dialect
 
@@ -114,9 +114,9 @@ class App:
     async def _metrics(self, scope: Scope, _: Receive, send: Send) -> None:
         """What was counted, for Prometheus."""
         log, failed = self._log, self._pipeline.failed_steps
-        standing = Standing(failed)
+        standing = ProxyState(failed)
         if log is not None:
-            standing = Standing(failed, log.failures, log.healthy, log.queue, len(self._sessions))
+            standing = ProxyState(failed, log.failures, log.healthy, log.queue, len(self._sessions))
         accept = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"accept"), "")
         await _answer(send, 200, *self._counted.text(standing, accept))
 

@@ -34,7 +34,7 @@ PATIENCE = 1.0  # seconds in which the last lines must be written
 
 
 @dataclass(slots=True)
-class _Call:
+class _CallTotals:
     """What has happened in a call so far; ``dollars`` is None once the price of a request was not known."""
 
     dollars: float | None = 0.0
@@ -48,7 +48,7 @@ class Console:
 
     def __init__(self, price: Price) -> None:
         self._price = price
-        self._calls: OrderedDict[tuple[str, int, int], _Call] = OrderedDict()
+        self._calls: OrderedDict[tuple[str, int, int], _CallTotals] = OrderedDict()
         self._lines: queue.Queue[str | None] = queue.Queue(WAITING)
         self._thread = threading.Thread(target=self._write, name="console", daemon=True)
         self._thread.start()
@@ -56,7 +56,7 @@ class Console:
     def happened(self, placed: PlacedCall, events: Sequence[Event]) -> None:
         """Take in what happened in a call, and show what a user should know of it."""
         where = placed.spot.session, placed.spot.branch, placed.spot.call
-        call = self._calls.setdefault(where, _Call())
+        call = self._calls.setdefault(where, _CallTotals())
         while len(self._calls) > UNDER_WAY:
             self._calls.popitem(last=False)
         model = placed.incoming.request.model
@@ -83,7 +83,7 @@ class Console:
         self._put(None)
         self._thread.join(PATIENCE)
 
-    def _paid(self, call: _Call, model: str, usage: Usage | None) -> None:
+    def _paid(self, call: _CallTotals, model: str, usage: Usage | None) -> None:
         if usage is not None and call.dollars is not None:
             price = self._price(model, usage)
             call.dollars = None if price is None else call.dollars + price
@@ -105,7 +105,7 @@ class Console:
                 return
 
 
-def _answered(answer: AnswerFinished, call: _Call, size: int) -> str:
+def _answered(answer: AnswerFinished, call: _CallTotals, size: int) -> str:
     return f"{_tokens(answer, size)}{', '.join(['', *_facts(answer, call)])}"
 
 
@@ -119,7 +119,7 @@ def _tokens(answer: AnswerFinished, size: int) -> str:
     return f"{round(usage.input * size / answer.sent_size):,} -> {usage.input:,} tokens"
 
 
-def _facts(answer: AnswerFinished, call: _Call) -> Iterator[str]:
+def _facts(answer: AnswerFinished, call: _CallTotals) -> Iterator[str]:
     usage = answer.usage
     if usage is not None and usage.input:
         yield f"{usage.cached / usage.input:.0%} cached"

@@ -32,7 +32,7 @@ TOLD = 500  # letters of what went wrong that are told
 log = logging.getLogger("ctxpager.learning")
 
 
-class Pace(NamedTuple):
+class LearningPace(NamedTuple):
     """When it is looked at, in seconds: after the start, and then again and again; and how old what is known may be."""
 
     first: float = 60.0
@@ -40,7 +40,7 @@ class Pace(NamedTuple):
     age: float = 86_400.0
 
 
-DAILY = Pace()
+DAILY = LearningPace()
 
 
 def command(settings: Settings) -> list[str]:
@@ -67,7 +67,7 @@ def recall(pager: Pager, store: Store) -> Version | None:
 class Learner:
     """Looks now and then whether it is time, and has it done."""
 
-    def __init__(self, pager: Pager, store: Store, command: Sequence[str], pace: Pace = DAILY) -> None:
+    def __init__(self, pager: Pager, store: Store, command: Sequence[str], pace: LearningPace = DAILY) -> None:
         self._pager = pager
         self._store = store
         self._command = command

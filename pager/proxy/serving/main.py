@@ -55,7 +55,7 @@ Summary = Callable[[float], str]
 """Says what calls since a time came to, as the log has them."""
 
 
-class Words(NamedTuple):
+class CostWords(NamedTuple):
     """What puts calls into money, one by one and all together, for whoever watches the proxy."""
 
     price: Price
@@ -150,7 +150,7 @@ def _recall(settings: Settings, pager: Pager | None, store: Store | None) -> Non
 
 
 def run(
-    settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None, words: Words | None = None
+    settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None, words: CostWords | None = None
 ) -> int:
     """Serve until stopped; the exit status."""
     out = logging.StreamHandler()

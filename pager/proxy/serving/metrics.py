@@ -44,7 +44,7 @@ _REASONS = frozenset(BypassReason)
 disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began tells nobody anything here
 
 
-class Standing(NamedTuple):
+class ProxyState(NamedTuple):
     """What others know at the moment of a scrape."""
 
     failed_steps: int = 0
@@ -67,7 +67,7 @@ class Scrape(NamedTuple):
     """Everything that there is to say at one moment."""
 
     counted: CollectorRegistry
-    standing: Standing
+    standing: ProxyState
 
     def collect(self) -> Iterator[Metric]:
         """What was counted, and how things stand."""
@@ -188,7 +188,7 @@ class Metrics:
             label = self._models[name] = shown or "unknown"
         return label
 
-    def text(self, standing: Standing, accept: str = "") -> tuple[str, bytes]:
+    def text(self, standing: ProxyState, accept: str = "") -> tuple[str, bytes]:
         """The content type of a format that the asker accepts, and everything in it."""
         registry = CollectorRegistry()
         registry.register(Scrape(self._registry, standing))
