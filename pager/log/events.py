@@ -234,6 +234,7 @@ class Repacked(Event, frozen=True):
     saved: int = 0  # tokens that every call from now on is shorter by
     rewritten: int = 0  # tokens that the provider must read again
     price: float = 0.0  # what that costs, in units of one uncached input token
+    window: int = 0  # tokens of the model's window as the provider named it when it refused the prompt, or 0
 
     def _blobs(self) -> Iterable[str]:
         return [page.message for page in self.pages]

@@ -45,14 +45,13 @@ def terms_of(
     *,
     caller: Caller,
     marks: bool,
-    window: int = 0,
     grace: int = GRACE,
 ) -> Terms:
     """What a call is planned under; what was observed of a provider's cache stands over what is documented.
 
-    ``table`` is the page table of its branch, ``marks`` whether we mark what shall be cached, ``window`` what the
-    provider itself has said of the model's window, 0 if nothing; a new page stays for ``grace`` calls. Where no mark
-    names a lifetime, a cache of the tenant's that outlived the documented one is believed.
+    ``table`` is the page table of its branch, ``marks`` whether we mark what shall be cached, a new page stays
+    for ``grace`` calls. Where no mark names a lifetime, a cache of the tenant's that outlived the documented one is
+    believed.
     """
     model, cache = models.find(request.model), models.cache(request.model)
     prices = models.prices(request.model)
@@ -71,7 +70,7 @@ def terms_of(
         prices = table.evidence.believed(prices if served else uncached(prices))
     elif prices.read < 1.0:  # a list that the user gave; a cache that outlived it is a fact
         prices = replace(prices, ttl_seconds=max(prices.ttl_seconds, table.evidence.held))
-    found = terms_under(prices, models, request.model, asked_for(request), window)
+    found = terms_under(prices, models, request.model, asked_for(request), table.windows.get(request.model, 0))
     by_marks = by_marks and prices.read < prices.write
     return replace(found, experience=known, **caller._asdict(), grace=grace, by_marks=by_marks)
 

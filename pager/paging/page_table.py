@@ -223,6 +223,8 @@ class PageTable:
     prompt: int = 0
     before: int = 0
     around: str = ""
+    model: str = ""  # of the latest call
+    windows: dict[str, int] = field(default_factory=dict)  # by model, as the provider named them in errors
     reported: tuple[int, int] | None = None
     last_end: int = -1
     marked: set[int] = field(default_factory=set)
@@ -260,7 +262,7 @@ class PageTable:
         self.idle = at - self.at if self.call else 0.0
         if self.call and attempt == 1:
             self.gaps.append(self.idle)
-        self.call, self.attempt, self.at = call, attempt, at
+        self.call, self.attempt, self.at, self.model = call, attempt, at, model
         self.yardstick.begin(call, model)
         fresh_from = common_length(self.norms, items.norms)
         rewritten = ["client_rewrote_history"] if fresh_from < len(self.norms) else []
@@ -435,6 +437,8 @@ class PageTable:
         if repacked.tool:
             self.tool = repacked.tool
             self.held.cut(-1)
+        if repacked.window:
+            self.windows[self.model] = repacked.window
         self.evict(repacked.pages)
         self.account.repacks += repacked.price
         self.account.unwritten += 0 if repacked.warm else repacked.saved
@@ -533,6 +537,7 @@ class PageTable:
             held=self.held.copy(),
             yardstick=self.yardstick.copy(),
             gaps=list(self.gaps),
+            windows=dict(self.windows),
             _news=list(self._news),
             _past=self._past.copy(self.known, pages),
             shown=dict(self.shown),

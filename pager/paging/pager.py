@@ -31,7 +31,6 @@ from pager.wire.stitching import ToolSlot
 
 BYPASS = "x-pager-bypass"
 ON = Shortening()
-PLAUSIBLE = range(2_000, 20_000_001)  # tokens that a window may have
 log = logging.getLogger("ctxpager")
 
 
@@ -95,7 +94,6 @@ class Pager:
         self._models = models
         self._load_dialect = load_dialect
         self._marks = marks
-        self._windows: dict[str, int] = {}
         self._experiences = {"": SHIPPED}
         self.learned = ""
         self.tables = TableSource(load_dialect, lambda _: None)
@@ -171,21 +169,16 @@ class Pager:
             return marked(paged.dialect, paged.request) if paged.table.ends else Outgoing(paged.request)
         return render(paged.dialect, paged.request, paged.table, paged.tool_slot)
 
-    def rescue(self, paged: Paged, excess: int) -> Repacked | None:
+    def rescue(self, paged: Paged, excess: int, window: int = 0) -> Repacked | None:
         """Evict until the prompt is so many tokens shorter; None if nothing is left to evict, or the branch went on."""
         tool_slot = paged.dialect.tool_slot(paged.request)
         names = tool_slot.names if isinstance(tool_slot, ToolSlot) else None
-        repacked = None if paged.moved_on else paged.rescue(names, excess)
+        repacked = None if paged.moved_on else paged.rescue(names, excess, window)
         if repacked is not None:
             paged.tool_slot = tool_slot if isinstance(tool_slot, ToolSlot) else None
             paged.untouched = False
             paged.outgoing = self._render(paged)
         return repacked
-
-    def learn_window(self, model: str, window: int) -> None:
-        """Believe what the provider said of a model's window."""
-        if window in PLAUSIBLE and len(self._windows) < 1_000:
-            self._windows[model] = window
 
     def resolve(self, pages: SessionPages, branch: int, handle: str) -> str | None:
         """The text of a page that was evicted somewhere in this session, best in this branch; None if none was."""
@@ -211,7 +204,6 @@ class Pager:
             self.experience(call.learned),
             caller=call.caller,
             marks=self._marks,
-            window=self._windows.get(call.request.model, 0),
             grace=self._grace,
         )
 

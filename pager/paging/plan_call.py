@@ -24,6 +24,7 @@ from pager.tools.definitions import Offers
 from pager.values import CallAddress
 from pager.wire.dialect import Dialect
 
+PLAUSIBLE = range(2_000, 20_000_001)  # tokens that a window may have
 _counter = Counter()
 
 
@@ -80,18 +81,19 @@ class CallPlan:
             self._repack(plan, names)
         return anchors
 
-    def rescue(self, names: Collection[str] | None, excess: int) -> Repacked | None:
+    def rescue(self, names: Collection[str] | None, excess: int, window: int = 0) -> Repacked | None:
         """Evict until the prompt is ``excess`` tokens shorter; None if nothing is left to evict.
 
-        ``names`` is None where the request can't carry our tool.
+        ``names`` is None where the request can't carry our tool, ``window`` is what the provider said of the model's
+        window, or 0: later calls of the branch are planned under it.
         """
         plan = planner.rescue(self.table, self.outside, self.terms, excess)
         if not plan.pages:
             return None
         self.full = False
-        return self._repack(plan, names)
+        return self._repack(plan, names, window if window in PLAUSIBLE else 0)
 
-    def _repack(self, plan: Plan, names: Collection[str] | None) -> Repacked:
+    def _repack(self, plan: Plan, names: Collection[str] | None, window: int = 0) -> Repacked:
         """Let the pages of a plan go."""
         table = self.table
         tool = table.tool
@@ -108,6 +110,7 @@ class CallPlan:
             saved=plan.saved,
             rewritten=plan.rewritten,
             price=plan.price,
+            window=window,
         )
         table.apply(repacked)
         for slot in [table.slots[page.slot] for page in plan.pages]:

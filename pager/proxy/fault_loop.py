@@ -484,19 +484,18 @@ class FaultLoop:
         if self._rescues >= len(LEAST):
             return False
         self._rescues += 1
-        self._pager.learn_window(self._paged.request.model, found.limit)
         ours = self._tokens(self._outgoing.size)
         theirs = found.tokens - found.reserved if found.tokens else ours
         limit = found.limit or self._paged.terms.window
         reserved = found.reserved or min(self._paged.terms.reserve, limit // 2)
         excess = theirs - round((limit - reserved) * FILLED_AFTER_RESCUE)
         least = round(ours * LEAST[self._rescues - 1])
-        return (yield from self._rescue(max(round(excess * ours / max(theirs, 1)), least)))
+        return (yield from self._rescue(max(round(excess * ours / max(theirs, 1)), least), found.limit or 0))
 
-    def _rescue(self, excess: int) -> Flow[bool]:
+    def _rescue(self, excess: int, window: int = 0) -> Flow[bool]:
         """Evict until the prompt is this many tokens shorter; whether anything could be evicted."""
         paged = self._paged
-        repacked = yield Claimed(partial(self._pager.rescue, paged, excess))
+        repacked = yield Claimed(partial(self._pager.rescue, paged, excess, window))
         if repacked is None:
             return False
         yield Append([repacked], paged.blobs)

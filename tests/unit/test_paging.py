@@ -499,9 +499,8 @@ def test_a_request_that_asked_for_its_own_bytes_is_evicted_if_it_does_not_fit():
 # ---------------------------------------------------------------- terms
 
 
-def terms(members, *, model="gpt-4o", learned=0):
+def terms(members, *, model="gpt-4o"):
     talk = Talk(KeepAll())
-    talk.pager.learn_window(model, learned)
     return talk.send(body(*START, **{"model": model, **members})).terms
 
 
@@ -523,18 +522,24 @@ def test_room_for_the_answer_is_what_the_client_asks_for_and_never_more_than_hal
     assert (terms(members).window, terms(members).reserve) == (128_000, reserve)
 
 
-def test_a_window_that_the_provider_told_is_believed():
-    assert terms({}, learned=20_000).window == 20_000
-    assert terms({}, learned=20_000).reserve == 10_000
-    assert terms({}, learned=0).window == 128_000
-
-
-def test_windows_are_learned_of_so_many_models_only():
+@pytest.mark.parametrize(
+    ("told", "window", "reserve"), [(20_000, 20_000, 10_000), (0, 128_000, 16_000), (7, 128_000, 16_000)]
+)
+def test_a_window_that_the_provider_named_holds_for_the_branch_and_is_in_the_log(told, window, reserve):
     talk = Talk(KeepAll())
-    for number in range(1_001):
-        talk.pager.learn_window(f"model-{number}", 5_000)
-    windows = [talk.send(body(*START, model=f"model-{number}")).terms.window for number in (0, 999, 1_000)]
-    assert windows == [5_000, 5_000, 128_000]
+    talk.send(body(*START, model="gpt-4o"))
+    event = talk.pager.rescue(talk.paged, 100, told)
+    assert event.window == (told if told > 7 else 0)
+    after = talk.send(body(*START, *ON, model="gpt-4o")).terms
+    assert (after.window, after.reserve) == (window, reserve)
+    again = talk.session.pages.tables[0].copy()
+    again.windows.clear()
+    again.apply(event)
+    assert again.windows == talk.table.windows
+    assert talk.send(body(*START, *ON * 2, model="gpt-4o-mini")).terms.window == 128_000
+    other = Talk(KeepAll())
+    other.pager = talk.pager
+    assert other.send(body(*START, model="gpt-4o")).terms.window == 128_000, "it is in no other session's log"
 
 
 def test_prices_and_bonds_follow_from_the_model():
