@@ -101,7 +101,7 @@ def test_paging_goes_on_and_the_session_can_be_replayed(wire, twice, tmp_path, c
     assert {"c0", "c1", "c2", "c3"} <= {page.call_id for page in table.pages if page.stub}
     assert entries[-1].paged.outgoing.body().count(BIG.encode()) < entries[-1].incoming.request.body.count(BIG.encode())
     assert main.main(["replay", "all", "--data-dir", str(tmp_path), "--policy", "fifo_age"]) == 0
-    assert "1 sessions, 7 calls" in capsys.readouterr().out
+    assert "1 session, 7 calls" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("twice", TWICE)
