@@ -74,11 +74,11 @@ class CostAware:
 
     def choose(self, view: View) -> Decision:
         """The cut with the greatest net, if it pays by the margin and can be paid for; or what the limit demands."""
-        return Plan(self, view).decide()
+        return WeighedPages(self, view).decide()
 
     def explain(self, view: View) -> Sequence[Weighed]:
         """What each page was weighed at, in the order of the prompt."""
-        return Plan(self, view).weighed(frozenset(self.choose(view).evict))
+        return WeighedPages(self, view).weighed(frozenset(self.choose(view).evict))
 
 
 class Below(NamedTuple):
@@ -88,7 +88,7 @@ class Below(NamedTuple):
     later: "Numbers"
 
 
-class Plan:
+class WeighedPages:
     """The pages of one view, with what each is worth; pages are told by their positions."""
 
     def __init__(self, rule: CostAware, view: View) -> None:

@@ -7,12 +7,12 @@ from pager.testing.demo import (
     WITH,
     WITHOUT,
     Cost,
-    Outcome,
+    DemoOutcome,
 )
 from pager.wire.dialects import load as load_dialect
 
 
-def weigh(store: Store, model: str) -> Outcome:
+def weigh(store: Store, model: str) -> DemoOutcome:
     """Both sessions of the demo's log, whose calls asked for this model."""
     models = in_force("", {})
     known, prices = models.find(model), models.prices(model)
@@ -21,7 +21,7 @@ def weigh(store: Store, model: str) -> Outcome:
         f"{prices.write:g} for those written to the cache, where they live {prices.ttl_seconds / 60:.0f} minutes. "
         "With other lifetimes and prices more or less is saved."
     )
-    return Outcome(_cost(store, WITHOUT, models), _cost(store, WITH, models), words)
+    return DemoOutcome(_cost(store, WITHOUT, models), _cost(store, WITH, models), words)
 
 
 def _cost(store: Store, key: str, models: Models) -> Cost:

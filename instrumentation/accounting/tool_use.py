@@ -30,7 +30,7 @@ from pager.log.events import (
 )
 from pager.log.store import Store, Stored
 from pager.tools.check_arguments import check
-from pager.tools.decide import Sent, Toolset
+from pager.tools.decide import ToolAsSent, Toolset
 from pager.values import CallAddress
 from pager.wire.dialect import Dialect
 
@@ -289,7 +289,7 @@ class ToolUseReader:
             tool.at_once += 1
         self._seen.discard(key)
 
-    def _fits(self, called: ToolCalled, short: Sent) -> bool:
+    def _fits(self, called: ToolCalled, short: ToolAsSent) -> bool:
         """Whether arguments fit the whole schema; those that are lost are taken to."""
         arguments = self._source.fetch(bytes.fromhex(called.arguments))
         return arguments is None or not check(arguments.decode("utf-8", "replace"), short.schema)
@@ -312,7 +312,7 @@ class ToolUseReader:
         return self._tools.setdefault(name, ToolAccount(name))
 
 
-def _count_prompts(tool: ToolAccount, one: Sent, times: int, *, short: bool) -> None:
+def _count_prompts(tool: ToolAccount, one: ToolAsSent, times: int, *, short: bool) -> None:
     """Add so many prompts with this tool, as it was decided or, where they were not ``short``, whole."""
     prompts, sent = in_form(one.form, times), in_form(one.form, times * one.tokens)
     if not short:

@@ -16,7 +16,7 @@ from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import Future
 from pager.paging.policy import Decision, Policy, View
 from pager.pricing.rates import Models
-from policies.cost_aware import CostAware, Plan
+from policies.cost_aware import CostAware, WeighedPages
 
 if TYPE_CHECKING:
     from pager.paging.page_arrays import Numbers
@@ -45,7 +45,7 @@ class Knowing:
         return _Truth(self, seen).decide()
 
 
-class _Truth(Plan):
+class _Truth(WeighedPages):
     """The plan of one view by one who knows what comes."""
 
     def __init__(self, knowing: Knowing, view: View) -> None:

@@ -28,7 +28,7 @@ from pager.paging.page_table import PageTable, Slot
 from pager.paging.plan_call import CallPlan, text_at
 from pager.paging.planner import Terms
 from pager.paging.policy import Policy, View
-from pager.paging.policy_choice import Rule
+from pager.paging.policy_choice import NamedPolicy
 from pager.paging.render import with_stubs
 from pager.paging.session_pages import SessionPages, TableSource
 from pager.paging.stub import handle_of
@@ -36,7 +36,7 @@ from pager.pricing.mark_cache import FIVE_MINUTES
 from pager.pricing.prices import ASKING
 from pager.pricing.rates import Models
 from pager.pricing.tokens import BYTES_A_TOKEN
-from pager.tools.decide import Sent, Toolset
+from pager.tools.decide import ToolAsSent, Toolset
 from pager.values import CallAddress, Usage
 from pager.wire.dialect import Dialect
 from pager.wire.dialects import load as load_dialect
@@ -179,7 +179,7 @@ class Player:
             table=table,
             where=CallAddress(step.branch, call.number, step.attempt),
             terms=self._terms(call, table, by_marks=by_marks),
-            rule=Rule("", self._policy_of(step.branch)),
+            rule=NamedPolicy("", self._policy_of(step.branch)),
             client_outside=step.outside,
             raw=self._raw,
             call=call,
@@ -296,7 +296,7 @@ class Player:
         deferred = [one for one in called if one.form == "deferred" and one.handle not in brought]
         return [one.handle for one in deferred if not self._names_parameters(turn.table, one)]
 
-    def _names_parameters(self, table: PageTable, tool: Sent) -> bool:
+    def _names_parameters(self, table: PageTable, tool: ToolAsSent) -> bool:
         """Whether the prompt names a tool and all its parameters, in an earlier call or since it was asked for."""
         left = _names(tool)
         for at in range(len(table.slots)):
@@ -349,7 +349,7 @@ def _finished(turn: PlayedCall, rounds: int, usage: Usage, brought: Sequence[str
     return LegFinished(*where, leg=rounds, said="", body="", size=0, usage=usage, pages=pages, schemas=schemas)
 
 
-def _names(tool: Sent) -> list[str]:
+def _names(tool: ToolAsSent) -> list[str]:
     """A tool's name, and the names of its parameters as they stand in JSON."""
     schema = tool.schema
     properties = schema.get("properties") if isinstance(schema, dict) else None

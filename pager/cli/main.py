@@ -58,7 +58,7 @@ def command_parser() -> argparse.ArgumentParser:
         description="A paging proxy in front of a model API.",
         epilog="`ctxpager COMMAND --help` explains a command, with an example.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
+    parser.add_argument("--version", action=_VersionFlag, nargs=0, help="show the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name in command_names():
         found = cast("Command", import_module(f"pager.cli.{name}"))
@@ -89,7 +89,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-class _Version(argparse.Action):
+class _VersionFlag(argparse.Action):
     """Prints the version; looked up only when it is asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:

@@ -23,7 +23,7 @@ from pager.paging import page_in
 from pager.paging.page_table import PageTable
 from pager.paging.stub import HANDLE
 from pager.tools.check_arguments import STEPS_ON_THE_LOOP, check, is_json, repair_text
-from pager.tools.decide import Sent, Toolset
+from pager.tools.decide import ToolAsSent, Toolset
 from pager.wire.stitching import HeldCall, LegEnd
 
 ROUNDS = 4
@@ -129,7 +129,7 @@ class Guard:
     """
 
     def __init__(
-        self, table: PageTable, tools: Toolset | None, prepare: Callable[[Sent], None] = lambda _: None
+        self, table: PageTable, tools: Toolset | None, prepare: Callable[[ToolAsSent], None] = lambda _: None
     ) -> None:
         self._table = table
         self._prepare = prepare
@@ -184,7 +184,7 @@ class Guard:
         short = self._short(name)
         return check(arguments, short.schema, STEPS_ON_THE_LOOP) if short is not None and is_json(arguments) else []
 
-    def _short(self, name: str) -> Sent | None:
+    def _short(self, name: str) -> ToolAsSent | None:
         """How a tool was sent whose calls are checked; None for one that was sent whole, or as often as it may be."""
         spent = self._corrections >= CORRECTIONS
         return None if spent or self._tools is None else self._tools.shortened.get(name)

@@ -42,7 +42,7 @@ class Placed(NamedTuple):
     expansion: Expansion
 
 
-class View:
+class RequestView:
     """A request as far as it must be read to find a place in it; every item is read once."""
 
     def __init__(
@@ -86,7 +86,9 @@ class _Following(Sequence[bytes]):
         return self._raw(found) if isinstance(found, int) else [self._raw(place) for place in found]
 
 
-def find(hidden: Mapping[int, Hidden], earlier: Sequence[Sequence[str]], first: int, view: View) -> dict[int, Placed]:
+def find(
+    hidden: Mapping[int, Hidden], earlier: Sequence[Sequence[str]], first: int, view: RequestView
+) -> dict[int, Placed]:
     """The places of hidden legs from item ``first`` on, by item; those whose place is gone are left out.
 
     ``hidden`` are the legs by their places in the request before, ``earlier`` the ids of the calls in its items.
@@ -114,14 +116,14 @@ def find(hidden: Mapping[int, Hidden], earlier: Sequence[Sequence[str]], first: 
 _Spot = tuple[int, Expansion]
 
 
-def _new_ids(earlier: Sequence[Sequence[str]], first: int, view: View) -> frozenset[str]:
+def _new_ids(earlier: Sequence[Sequence[str]], first: int, view: RequestView) -> frozenset[str]:
     """The calls of the answer that this request is the first to have; none where it does not go on from the latest."""
     before, unchanged = set(chain.from_iterable(earlier)), set(chain.from_iterable(earlier[:first]))
     there = {call_id for at in range(first, len(view.norms)) for call_id in view.ids(at)}
     return frozenset(there - before) if before <= there | unchanged else frozenset()
 
 
-def _calls_of_answer(at: int, view: View) -> frozenset[str]:
+def _calls_of_answer(at: int, view: RequestView) -> frozenset[str]:
     """The calls of the answer that begins with this item, up to what somebody else says."""
     ids: list[str] = []
     while at < len(view.norms) and _is_of_answer(view.contents(at)):
@@ -134,7 +136,7 @@ def _is_of_answer(item: Contents) -> bool:
     return bool(item.said or item.reasoning or item.calls or item.results)
 
 
-def _by_ids(kept: Hidden, start: int, view: View) -> _Spot | None:
+def _by_ids(kept: Hidden, start: int, view: RequestView) -> _Spot | None:
     if not kept.ids:
         return None
     calling = next((at for at in range(start, len(view.norms)) if not kept.ids.isdisjoint(view.ids(at))), None)
@@ -147,7 +149,7 @@ def _by_ids(kept: Hidden, start: int, view: View) -> _Spot | None:
     )
 
 
-def _run_before(calling: int, start: int, view: View, holds: Callable[[Contents], bool]) -> int:
+def _run_before(calling: int, start: int, view: RequestView, holds: Callable[[Contents], bool]) -> int:
     """The first of the items in a row before this one of which this holds."""
     at = calling
     while at > start and holds(view.contents(at - 1)):
@@ -167,17 +169,17 @@ def _show_text(legs: Sequence[Leg]) -> bool:
     return any(part.kind == "text" and not part.hidden for leg in legs for part in leg.parts)
 
 
-def _by_position(kept: Hidden, place: int, start: int, view: View) -> _Spot | None:
+def _by_position(kept: Hidden, place: int, start: int, view: RequestView) -> _Spot | None:
     same = start <= place < len(view.norms) and (place == 0 or view.norms[place - 1] == kept.before)
     return _first([(place, view.expansion(place, kept.legs))]) if same else None
 
 
-def _by_answer(kept: Hidden, start: int, view: View) -> _Spot | None:
+def _by_answer(kept: Hidden, start: int, view: RequestView) -> _Spot | None:
     spots = (at for at in range(start, len(view.norms)) if kept.answer and view.norms[at] == kept.answer)
     return _first((at, view.expansion(at, kept.legs)) for at in spots)
 
 
-def _by_text(kept: Hidden, start: int, view: View) -> _Spot | None:
+def _by_text(kept: Hidden, start: int, view: RequestView) -> _Spot | None:
     """The newest answer that begins with the text of the legs, where they showed any."""
     if not _show_text(kept.legs):
         return None

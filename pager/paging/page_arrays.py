@@ -33,7 +33,7 @@ _PLACE = {name: at for at, name in enumerate(_FIELDS)}
 _values = attrgetter(*_FIELDS)
 
 
-class Slot(Protocol):
+class SizedItem(Protocol):
     """An item of a prompt, of so many bytes."""
 
     size: int
@@ -59,7 +59,7 @@ class Mirror:
         self._known_pages = min(self._known_pages, pages)
         self._known_slots = min(self._known_slots, slots)
 
-    def sync(self, pages: "Sequence[Page]", slots: Sequence[Slot]) -> None:
+    def sync(self, pages: "Sequence[Page]", slots: Sequence[SizedItem]) -> None:
         """Take over what has changed since the last time."""
         for row in self._touched:
             if row < self._known_pages:
@@ -97,7 +97,7 @@ class Mirror:
             self._tools[first:last] = [self._codes.setdefault(page.tool, len(self._codes)) for page in pages]
         self._known_pages = last
 
-    def _add_slots(self, slots: Sequence[Slot]) -> None:
+    def _add_slots(self, slots: Sequence[SizedItem]) -> None:
         first, last = self._known_slots, self._known_slots + len(slots)
         if last >= len(self._starts):
             self._starts = np.concatenate([self._starts, np.zeros(last + 1)])
@@ -144,7 +144,7 @@ class Columns:
         return may_go
 
 
-class Pages(Sequence[PageView]):
+class LazyPages(Sequence[PageView]):
     """The pages of a prompt, made one by one only for those who look at them."""
 
     def __init__(self, pages: "Sequence[Page]", columns: Columns) -> None:
@@ -218,12 +218,12 @@ class Pages(Sequence[PageView]):
 
 def handles(pages: Sequence[PageView], places: Iterable[int]) -> tuple[str, ...]:
     """The handles of the pages at these places."""
-    return pages.handles(places) if isinstance(pages, Pages) else tuple(pages[at].handle for at in places)
+    return pages.handles(places) if isinstance(pages, LazyPages) else tuple(pages[at].handle for at in places)
 
 
 def columns(pages: Sequence[PageView]) -> Columns:
     """The numbers of these pages in arrays."""
-    if isinstance(pages, Pages):
+    if isinstance(pages, LazyPages):
         return pages.columns
     codes: dict[str, int] = {}
     tools = [codes.setdefault(page.tool, len(codes)) for page in pages]

@@ -17,8 +17,8 @@ from pager.paging.stub import HANDLE
 from pager.text.excerpts import (
     LONGEST_PATTERN,
     WORK,
-    Found,
     Range,
+    SearchResult,
     Slice,
     cut,
     is_refused,
@@ -68,7 +68,7 @@ def definition(dialect: str, name: str = NAME) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageInAnswer:
     """What the model gets, and the handles of which it got something, got everything, or that are not known."""
 
     text: str
@@ -101,7 +101,7 @@ class _Part:
         return sum(len(piece.text) for piece in self.slices)
 
 
-def answer(arguments: str, resolve: Callable[[str], str | None], *, limit: int = 200_000) -> Answer:
+def answer(arguments: str, resolve: Callable[[str], str | None], *, limit: int = 200_000) -> PageInAnswer:
     """Answer one call of the tool; ``resolve`` gives a page's text, or None for a handle not known in this session.
 
     ``limit`` bounds the content in the answer, in characters: a page that does not fit beside those before it is left
@@ -109,11 +109,11 @@ def answer(arguments: str, resolve: Callable[[str], str | None], *, limit: int =
     """
     question = _question(arguments)
     if isinstance(question, str):
-        return Answer(question)
-    return _Writer(question, limit).write(resolve)
+        return PageInAnswer(question)
+    return _PageInWriter(question, limit).write(resolve)
 
 
-class _Writer:
+class _PageInWriter:
     """Writes one answer, page by page."""
 
     def __init__(self, question: _Question, limit: int) -> None:
@@ -125,7 +125,7 @@ class _Writer:
         self._unknown: list[str] = []
         self._left_out: list[str] = []
 
-    def write(self, resolve: Callable[[str], str | None]) -> Answer:
+    def write(self, resolve: Callable[[str], str | None]) -> PageInAnswer:
         for handle in self._question.handles:
             text = resolve(handle)
             if text is None:
@@ -133,7 +133,7 @@ class _Writer:
             else:
                 self._add(handle, self._part(text))
         self._sections += self._closing()
-        return Answer(_joined(self._sections), tuple(self._pages), tuple(self._whole), tuple(self._unknown))
+        return PageInAnswer(_joined(self._sections), tuple(self._pages), tuple(self._whole), tuple(self._unknown))
 
     def _part(self, text: str) -> _Part:
         work = WORK // len(self._question.handles)
@@ -228,7 +228,7 @@ def _bad_range(spec: str, count: int) -> str:
     return f'No lines {json.dumps(spec[:80])}: the page has {_lines(count)}. Write lines as "1-{count}" or "1-20,40".'
 
 
-def _remarks(pattern: str, found: Found) -> Iterator[str]:
+def _remarks(pattern: str, found: SearchResult) -> Iterator[str]:
     """What the model should know about a search."""
     quoted = json.dumps(pattern[:80])
     if is_refused(pattern):

@@ -29,7 +29,7 @@ from pager.log.events import (
 from pager.paging.hidden_legs import (
     Hidden,
     Placed,
-    View,
+    RequestView,
     find,
 )
 from pager.paging.page import (
@@ -56,7 +56,7 @@ from pager.pricing.prices import TOOL
 from pager.pricing.provider_cache import Evidence
 from pager.pricing.token_scale import Yardstick
 from pager.text.references import Index
-from pager.tools.decide import Sent, Toolset
+from pager.tools.decide import ToolAsSent, Toolset
 from pager.values import Request, Usage
 from pager.wire.stitching import Expander, Leg
 
@@ -239,7 +239,7 @@ class PageTable:
     numbers: Mirror = field(default_factory=Mirror, compare=False, repr=False)
     known: dict[str, Page] = field(default_factory=dict)
     shown: dict[str, Source] = field(default_factory=dict)
-    schemas: dict[str, Sent] = field(default_factory=dict)
+    schemas: dict[str, ToolAsSent] = field(default_factory=dict)
     _past: EvictedPages = field(default_factory=EvictedPages)
     _news: list[str] = field(default_factory=list)
     _counts: dict[str, int] = field(default_factory=dict)
@@ -272,7 +272,7 @@ class PageTable:
         old = self.slots[:]
         place = self._cut(common_length(self.digests, items.digests))
         kept = len(self.slots)
-        view = View(items.norms, items.raw, self.read, self.expand)
+        view = RequestView(items.norms, items.raw, self.read, self.expand)
         legs = self._find_legs(place, view)
         del self._made[place:]
         while place < len(items.digests):
@@ -551,7 +551,7 @@ class PageTable:
             _dead=self._dead.copy(),
         )
 
-    def _find_legs(self, first: int, view: View) -> dict[int, Placed]:
+    def _find_legs(self, first: int, view: RequestView) -> dict[int, Placed]:
         """The places of hidden legs from the client's item ``first`` on; those whose place is gone are dropped."""
         again = view.norms == self.norms  # another attempt makes legs of its own
         sought = {
@@ -581,7 +581,7 @@ class PageTable:
         self.marked = {slot for slot in self.marked if slot < first}
         return keep
 
-    def _take(self, place: int, items: Items, view: View, legs: Placed | None, *, new: bool) -> int:
+    def _take(self, place: int, items: Items, view: RequestView, legs: Placed | None, *, new: bool) -> int:
         """Add the next of the client's items, with hidden legs put back; the item to go on with."""
         taken = 0 if legs is None else self._put_back(place, items, legs, new=new)
         if not taken:

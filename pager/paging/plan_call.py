@@ -15,7 +15,7 @@ from pager.paging.page import Page, stub_limit
 from pager.paging.page_in import NAME, brought_by, name_for
 from pager.paging.page_table import PageTable, Slot
 from pager.paging.planner import Plan, Terms
-from pager.paging.policy_choice import Rule
+from pager.paging.policy_choice import NamedPolicy
 from pager.paging.session_pages import SessionPages
 from pager.paging.settle_tools import Shortening
 from pager.paging.stub import Subject, make_stub
@@ -37,7 +37,7 @@ class CallPlan:
     table: PageTable  # of the call's branch
     where: CallAddress
     terms: Terms
-    rule: Rule  # the policy in force
+    rule: NamedPolicy  # the policy in force
     client_outside: int  # bytes of the client's prompt outside of its items
     raw: Callable[[Slot], bytes]  # the bytes of an item
     full: bool = True  # whether it goes out as the client sent it, cache marks aside

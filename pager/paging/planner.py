@@ -13,7 +13,7 @@ import numpy as np
 
 from pager.log.events import RepackCause
 from pager.paging.page import GRACE, Page, is_failing, is_reused, pin_holds
-from pager.paging.page_arrays import Columns, Pages, columns
+from pager.paging.page_arrays import Columns, LazyPages, columns
 from pager.paging.page_table import PageTable
 from pager.paging.policy import Decision, Policy, View
 from pager.paging.priors import SHIPPED, Experience
@@ -79,7 +79,7 @@ def view(table: PageTable, outside: int, terms: Terms) -> View:
         terms.window,
         terms.reserve,
         total,
-        Pages(table.pages, shown),
+        LazyPages(table.pages, shown),
         table.facts,
         colds=sum(gap > terms.prices.ttl_seconds for gap in table.gaps),
         saved=table.account.saved(terms.prices),
@@ -180,7 +180,7 @@ def propose(policy: Policy, table: PageTable, outside: int, terms: Terms) -> Pla
         return plan._replace(anchors=_anchors(table, terms, plan))
     # As if a mark stood before every page: where the policy would cut then, a mark of ours is set.
     it = columns(seen.pages)
-    wished = policy.choose(replace(seen, pages=Pages(table.pages, replace(it, found=it.before))))
+    wished = policy.choose(replace(seen, pages=LazyPages(table.pages, replace(it, found=it.before))))
     wish, cut = _allowed(wished, table, seen), _slot_of(wished.cut, table)
     waiting = seen.prices.read * (_dearer(seen) * seen.tokens - _dearer(seen, wish.saved) * (seen.tokens - wish.saved))
     if plan.pages and wish.pages and not decision.urgent and plan.price - _ideal(wish, seen) > waiting:

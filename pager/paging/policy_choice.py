@@ -15,7 +15,7 @@ UNCHANGED = "keep_all"
 """The policy under which every request goes out as it came."""
 
 
-class Rule(NamedTuple):
+class NamedPolicy(NamedTuple):
     """A policy under the name by which it is known."""
 
     name: str
@@ -29,10 +29,10 @@ class Arms:
     ``load`` gives the policy of an arm that is not configured any more, by its name.
     """
 
-    default: Rule | None
-    rules: MutableMapping[str, Rule | None] = field(default_factory=dict)
+    default: NamedPolicy | None
+    rules: MutableMapping[str, NamedPolicy | None] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
-    load: Callable[[str], Rule | None] | None = None
+    load: Callable[[str], NamedPolicy | None] | None = None
 
     @property
     def change_nothing(self) -> bool:
@@ -49,7 +49,7 @@ class Arms:
                 return name
         return names[-1] if names else ""  # where the last share is lost in rounding
 
-    def rule(self, arm: str) -> Rule | None:
+    def rule(self, arm: str) -> NamedPolicy | None:
         """The policy of an arm, also of one that is not configured any more: a session stays under it to its end."""
         if not arm:
             return self.default

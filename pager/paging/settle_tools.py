@@ -16,7 +16,7 @@ from pager.paging.planner import Terms
 from pager.paging.session_pages import SessionPages
 from pager.tools.decide import (
     Outlook,
-    Sent,
+    ToolAsSent,
     Toolset,
     decide,
 )
@@ -114,7 +114,7 @@ def _decision(
     return known, "as it was decided before in this session"
 
 
-def _means_another(pages: SessionPages, sent: Sent) -> bool:
+def _means_another(pages: SessionPages, sent: ToolAsSent) -> bool:
     """Whether the handle of a tool has been shown for another one before."""
     known = (table.schemas.get(sent.handle) for table in pages.tables.values())
     return any(one is not None and one.whole != sent.whole for one in known)

@@ -105,7 +105,7 @@ class Supersession:
 
     def __init__(self, *, by_edits: bool = True) -> None:
         self._by_edits = by_edits
-        self._pages: dict[str, _Page] = {}
+        self._pages: dict[str, _LivingPage] = {}
         self._of: dict[bytes | str, tuple[str, ...]] = {}  # by signature, and by target
         self._open: dict[Deed, tuple[str, ...]] = {}  # arguments of calls without a result
 
@@ -146,7 +146,7 @@ class Supersession:
                     dead |= set() if known.left else {page}
         return [page for page in self._pages if page in dead] if dead else []
 
-    def _replaces(self, deed: Deed, known: "_Page") -> bool:
+    def _replaces(self, deed: Deed, known: "_LivingPage") -> bool:
         """Whether a deed replaces what a page tells of a target that they share."""
         if deed.kind == "write":
             return deed.whole or (self._by_edits and known.part == "result")
@@ -156,7 +156,7 @@ class Supersession:
 
     def _enter(self, page: str, part: Part, deed: Deed) -> None:
         self._forget(page)
-        self._pages[page] = _Page(part, deed, frozenset(deed.targets))
+        self._pages[page] = _LivingPage(part, deed, frozenset(deed.targets))
         for key in _keys(part, deed):
             self._of[key] = (*self._of.get(key, ()), page)
 
@@ -171,7 +171,7 @@ class Supersession:
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
+class _LivingPage:
     """A living page; ``left`` are the targets that no later call has replaced."""
 
     part: Part

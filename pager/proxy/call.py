@@ -48,7 +48,7 @@ from pager.proxy.upstream import Upstream, said
 from pager.sessions import identity
 from pager.sessions.lineage import Placement, Session
 from pager.tools import check_arguments
-from pager.tools.decide import Sent
+from pager.tools.decide import ToolAsSent
 from pager.values import Answer, CallAddress, Request
 from pager.wire.dialect import Dialect
 from pager.wire.parse_cache import ParseCache
@@ -376,7 +376,7 @@ class Pipeline:
         near = paged.outgoing is not None and paged.table.yardstick.tokens(paged.outgoing.size) > room
         return FaultLoop(call, paged, body, pager, attempt, settings, (await counting or 0) if near else None)
 
-    def _ready_check(self, tool: Sent) -> None:
+    def _ready_check(self, tool: ToolAsSent) -> None:
         """Prepare the check of a short tool's calls in a thread, while the model still writes the first of them."""
         if tool.handle in self._readied:
             return

@@ -36,7 +36,7 @@ from pager.proxy.log_records import PlacedCall
 from pager.proxy.redaction import redacted
 from pager.proxy.retries import Retries, RetryLimits, Setback
 from pager.proxy.stream_head import Opening
-from pager.tools.decide import Sent
+from pager.tools.decide import ToolAsSent
 from pager.wire.stitching import LegEnd, Stitcher
 
 REFUSALS = frozenset({400, 413, 422})
@@ -142,7 +142,7 @@ class LoopSettings:
     now: Callable[[], float]  # seconds since 1970
     moment: Callable[[], float]  # seconds of a clock that never goes back
     draw: Callable[[], float]  # a number from 0 to 1 by chance
-    prepare: Callable[[Sent], None] = lambda _: None  # is given a short tool once a call of it begins
+    prepare: Callable[[ToolAsSent], None] = lambda _: None  # is given a short tool once a call of it begins
 
 
 class FaultLoop:

@@ -63,7 +63,7 @@ class Slice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a search found; ``how`` says which reading of the pattern found it, if not the one given.
 
     ``more`` is True if there is more than is shown. ``reached`` is the last line that was read, if not all were.
@@ -148,7 +148,7 @@ class _Search:
     reach: int | None = None
 
 
-def search(lines: Sequence[str], pattern: str, within: Sequence[Range], room: int, work: int = WORK) -> Found:
+def search(lines: Sequence[str], pattern: str, within: Sequence[Range], room: int, work: int = WORK) -> SearchResult:
     """The lines in these ranges that match, with their context, in groups.
 
     The pattern has at most ``LONGEST_PATTERN`` characters. One that finds nothing is tried as plain text, then both
@@ -160,7 +160,7 @@ def search(lines: Sequence[str], pattern: str, within: Sequence[Range], room: in
         if found.slices:
             return found
         reached = found.reached or reached
-    return Found(reached=reached)
+    return SearchResult(reached=reached)
 
 
 def is_refused(pattern: str) -> bool:
@@ -229,18 +229,18 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _run(lines: Sequence[str], reading: _Search, within: Sequence[Range], room: int) -> Found:
+def _run(lines: Sequence[str], reading: _Search, within: Sequence[Range], room: int) -> SearchResult:
     collected = _Collected(lines, room)
     left = reading.reach
     for part in within:
         whole = _haystack(lines, part, ignore_case=reading.ignore_case)
         haystack = whole if left is None else _beginning(whole, left)
         if not collected.add(_hits(haystack, reading, part.first), part, haystack):
-            return Found(collected.slices(), reading.how, more=True)
+            return SearchResult(collected.slices(), reading.how, more=True)
         if len(haystack) < len(whole):
-            return Found(collected.slices(), reading.how, reached=part.first + haystack.count(b"\n"))
+            return SearchResult(collected.slices(), reading.how, reached=part.first + haystack.count(b"\n"))
         left = left and left - len(whole)
-    return Found(collected.slices(), reading.how)
+    return SearchResult(collected.slices(), reading.how)
 
 
 def _beginning(haystack: bytes, reach: int) -> bytes:

@@ -92,7 +92,7 @@ _SAMPLE = 40
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _OutlineLines:
     """The lines that are looked at, without blank ones and without their numbers, which ``numbers`` tells."""
 
     lines: Sequence[str]
@@ -103,7 +103,7 @@ class _View:
         return f"{seen}{'' if self.whole else '+'} {one if seen == 1 and self.whole else many}"
 
 
-def _look(text: str) -> _View:
+def _look(text: str) -> _OutlineLines:
     head = text[:EDGE].split("\n", LINES)[:LINES]
     read = min(sum(map(len, head)) + len(head), len(text))
     tail = text[max(read, len(text) - EDGE) :].rsplit("\n", LINES)
@@ -113,12 +113,12 @@ def _look(text: str) -> _View:
     return _without_numbers([line for line in cut if line and not line.isspace()], whole=whole)
 
 
-def _without_numbers(lines: list[str], *, whole: bool) -> _View:
+def _without_numbers(lines: list[str], *, whole: bool) -> _OutlineLines:
     if not _are_numbered(lines):
-        return _View([line.rstrip() for line in lines], whole)
+        return _OutlineLines([line.rstrip() for line in lines], whole)
     found = [match for match in map(_NUMBERED.match, lines) if match]  # what has no number was added around the file
     kept = [match[3].rstrip() for match in found]
-    return _View([line for line in kept if line] or [""], whole, (int(found[0][1]), int(found[-1][1])))
+    return _OutlineLines([line for line in kept if line] or [""], whole, (int(found[0][1]), int(found[-1][1])))
 
 
 def _are_numbered(lines: list[str]) -> bool:
@@ -143,7 +143,7 @@ _TOKEN = re.compile(r""""(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|[{}\[\]:,]""", r
 _LONG_TEXT = 200
 
 
-def _json(text: str, view: _View) -> str:
+def _json(text: str, view: _OutlineLines) -> str:
     source = "\n".join(view.lines) if view.numbers else text
     if source[:SCANNED].lstrip("\ufeff \t\r\n")[:1] not in ("{", "["):
         return ""
@@ -198,7 +198,7 @@ _DIFFED = re.compile(r"(?:diff --git a/.*? b/|\+\+\+ (?:b/)?|\*\*\* (?:Add|Updat
 _DIFF_STARTS_WITHIN = 60
 
 
-def _diff(view: _View) -> str:
+def _diff(view: _OutlineLines) -> str:
     files = [match[1] for match in map(_DIFFED.match, view.lines) if match and match[1] != "/dev/null"]
     if view.numbers or not files or not any(map(_DIFFED.match, view.lines[:_DIFF_STARTS_WITHIN])):
         return ""
@@ -216,7 +216,7 @@ _LONG_ENTRY = re.compile(r"[-dlbcps][rwxsStT-]{9}[.+@]?\s(?:\s*\S+\s+){6,7}(\S.*
 _TREE_ENTRY = re.compile(r"[│├└ \u00a0|`+]*(?:──|--)\s(\S.*)")
 
 
-def _matches(view: _View) -> str:
+def _matches(view: _OutlineLines) -> str:
     """Results of a search in files: the files, each with how often something was found in it."""
     found = [match for match in map(_MATCH.match, view.lines) if match]
     if view.numbers or len(found) < max(2, 0.6 * len(view.lines)):
@@ -228,7 +228,7 @@ def _matches(view: _View) -> str:
     return f"{view.counted(times.total(), 'match', 'matches')} in {folder}{_named(told)}"
 
 
-def _listing(view: _View) -> str:
+def _listing(view: _OutlineLines) -> str:
     """Names of files, one a line: how many, where, and the first of them."""
     if view.numbers:
         return ""
@@ -287,7 +287,7 @@ _DEFINITION = re.compile(
 _ENDS_LIKE_CODE = re.compile(r"[{}()\[\];:,]$")
 
 
-def _code(view: _View) -> str:
+def _code(view: _OutlineLines) -> str:
     """The names that are defined, those of the outermost level first."""
     found = _definitions(view.lines)
     if not found or _share_of_code(view.lines) < 0.2:
@@ -306,7 +306,7 @@ def _share_of_code(lines: Sequence[str]) -> float:
     return sum(_ENDS_LIKE_CODE.search(line) is not None for line in lines) / len(lines)
 
 
-def _headings(view: _View) -> str:
+def _headings(view: _OutlineLines) -> str:
     """The headings of a Markdown document; a second level is asked for, as comments too begin with a hash."""
     found = [line for line in view.lines if re.match(r"#{1,4} \S", line)]
     if len(found) < 2 or not any(line.startswith("## ") for line in found) or _share_of_code(view.lines) > 0.5:
@@ -317,7 +317,7 @@ def _headings(view: _View) -> str:
 _SETTING = re.compile(r"(\s*(?:- )?)(?:([A-Za-z_][\w.-]*)\s?(?::(?=\s|$)|=)|\[+([\w.\"' -]+)\]+$)")
 
 
-def _settings(view: _View) -> str:
+def _settings(view: _OutlineLines) -> str:
     """The outermost keys of YAML, TOML and their like."""
     found = [match for match in map(_SETTING.match, view.lines) if match]
     if len(found) < max(3, 0.5 * len(view.lines)):
@@ -349,7 +349,7 @@ _HARMLESS = re.compile(
 _BEFORE_MESSAGE = re.compile(r"\s*\[?\d{4}[-/]\d\d[-/]\d\d[T ][\d:.,]*(?:Z|[+-]\d\d:?\d\d)?\]?\s*")
 
 
-def _log(view: _View) -> str:
+def _log(view: _OutlineLines) -> str:
     """The first lines that tell of trouble, and how many there are; nothing for code, in which they are texts."""
     run = sum(_OF_A_RUN.match(line) is not None for line in view.lines)
     if view.numbers or not run or run < len(_definitions(view.lines)):
@@ -371,7 +371,7 @@ def _log(view: _View) -> str:
 _ONLY_A_TAG = re.compile(r"\s*</?[\w:-]{1,60}/?>\s*")
 
 
-def _edges(view: _View) -> str:
+def _edges(view: _OutlineLines) -> str:
     """The first and the last line that hold a word."""
     telling = [line for line in view.lines if _tells(line)] or view.lines
     first, last = clip(telling[0].strip(), 70), clip(telling[-1].strip(), 60)

@@ -66,7 +66,7 @@ Form = Literal["whole", "slim", "deferred"]
 _counter = Counter()
 
 
-class Sent(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class ToolAsSent(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """How one tool is sent, and why; tokens are those of its name, description and parameters.
 
     Where it is not sent whole, ``handle`` is that of the tool in full, kept as ``whole``; ``description`` and
@@ -98,11 +98,11 @@ class Sent(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 class Toolset:
     """A decision on a list of tools, as it is logged; ``digest`` is that of the list."""
 
-    def __init__(self, digest: str, sent: Sequence[Sent]) -> None:
+    def __init__(self, digest: str, sent: Sequence[ToolAsSent]) -> None:
         self.digest = digest
         self.sent = tuple(sent)
-        self.shortened: Mapping[str, Sent] = {one.name: one for one in self.sent if one.handle}
-        self.handles: Mapping[str, Sent] = {one.handle: one for one in self.sent if one.handle}
+        self.shortened: Mapping[str, ToolAsSent] = {one.name: one for one in self.sent if one.handle}
+        self.handles: Mapping[str, ToolAsSent] = {one.handle: one for one in self.sent if one.handle}
         self.freed = sum(one.freed for one in self.sent)
         self._edits: tuple[Listed | None, tuple[Edit, ...]] = (None, ())
 
@@ -128,7 +128,7 @@ class Toolset:
         """The same with the tools of these handles whole."""
         clash = "its handle is that of another tool"
         kept = [
-            Sent(one.name, "whole", clash, one.whole_tokens, one.whole_tokens) if one.handle in handles else one
+            ToolAsSent(one.name, "whole", clash, one.whole_tokens, one.whole_tokens) if one.handle in handles else one
             for one in self.sent
         ]
         return Toolset(self.digest, kept)
@@ -144,7 +144,7 @@ def _moved(span: Span, by: int) -> Span:
 
 def decode(content: bytes) -> Toolset:
     """A decision out of the log."""
-    digest, sent = msgspec.json.decode(content, type=tuple[str, list[Sent]])
+    digest, sent = msgspec.json.decode(content, type=tuple[str, list[ToolAsSent]])
     return Toolset(digest, sent)
 
 
@@ -256,14 +256,14 @@ def _count(text: str) -> int:
     return _counter.count(text, O200K)
 
 
-def _whole(offer: Offer, made: tuple[str, Forms], reason: str) -> Sent:
+def _whole(offer: Offer, made: tuple[str, Forms], reason: str) -> ToolAsSent:
     tokens = made[1].whole_size.tokens
-    return Sent(offer.tool.name, "whole", offer.fixed or reason, tokens, tokens)
+    return ToolAsSent(offer.tool.name, "whole", offer.fixed or reason, tokens, tokens)
 
 
 def _chosen(
     offer: Offer, made: tuple[str, Forms], outlook: _Costs, chance: float, *, deferrable: bool
-) -> tuple[Sent, float]:
+) -> tuple[ToolAsSent, float]:
     """The form that costs least, of those that a tool may take; and what asking for the rest of it is to cost."""
     handle, possible = made
     whole = possible.whole_size.tokens
@@ -285,7 +285,7 @@ def _chosen(
         why = f"taken to be called in {chance:.1%} of sessions: {cost:,.0f} units instead of {before:,.0f}"
         freed = sum(span.end - span.start - len(new) for span, new in offer.edits(stands))
         best = (
-            Sent(
+            ToolAsSent(
                 offer.tool.name,
                 form,
                 why,

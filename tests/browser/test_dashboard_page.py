@@ -21,7 +21,7 @@ from pager.log.events import (
 from pager.log.store import Batch
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.call import CallLog
@@ -58,7 +58,7 @@ class Log:
             return thread.submit(asyncio.run, self._play(key, calls, policy, compacted)).result()
 
     async def _play(self, key, calls, policy, compacted):
-        rule = Rule(policy, load_policy(policy, {}))
+        rule = NamedPolicy(policy, load_policy(policy, {}))
         call_log = CallLog(self.store, load, 10, Pager(Arms(rule), in_force("", {}), load, marks=False))
         chance = Random(calls)
         opening = [json.dumps({"role": "system", "content": "Be careful. " * 60})]

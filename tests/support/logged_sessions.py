@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
 from pager.pricing.rates import in_force
@@ -37,7 +37,7 @@ class LoggedCall(NamedTuple):
 
 def paging(name, options=None, *, arms=None, models=ANTHROPIC, marks=False, tools=OFF):
     """What plans calls by this policy."""
-    return Pager(arms or Arms(Rule(name, load_policy(name, options))), models, load, marks=marks, tools=tools)
+    return Pager(arms or Arms(NamedPolicy(name, load_policy(name, options))), models, load, marks=marks, tools=tools)
 
 
 def log_session(store, calls, pager=None, *, dialect="chat", key="one", harness="pi/0.73", begun=1_000_000.0):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.paging.policy import Decision
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 
 
 class Idle:
@@ -15,7 +15,7 @@ class Idle:
         return Decision()
 
 
-RULES = {name: Rule(name, Idle()) for name in ("cost_aware", "lru", "watermark")}
+RULES = {name: NamedPolicy(name, Idle()) for name in ("cost_aware", "lru", "watermark")}
 shares = st.dictionaries(st.text(max_size=8), st.floats(1e-3, 1e3), min_size=1, max_size=5)
 
 

@@ -17,7 +17,7 @@ from pager.log.events import (
 from pager.log.store import Batch
 from pager.log.stores import open_store
 from pager.paging.priors import LOG, Use, decode
-from pager.tools.decide import Sent, Toolset
+from pager.tools.decide import ToolAsSent, Toolset
 from pager.wire.dialects import load
 
 CHAT = load("chat")
@@ -122,7 +122,7 @@ def test_a_client_without_a_name_and_one_without_pages_are_told_too(tmp_path, ca
 def offer(folder, key, tools, called):
     """Log a session that was offered these tools, and called one."""
     folder.mkdir(exist_ok=True)
-    content = Toolset("", [Sent(tool, "slim", "", 90, 30) for tool in tools]).encode()
+    content = Toolset("", [ToolAsSent(tool, "slim", "", 90, 30) for tool in tools]).encode()
     events = [
         SessionOpened("local", key, "x-session-id", "goose/1.0"),
         BranchOpened(0, "root", "chat"),

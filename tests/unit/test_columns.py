@@ -18,8 +18,8 @@ from pager.paging.page import STUB_TOKENS, Page
 from pager.paging.page_arrays import (
     BETWEEN,
     Columns,
+    LazyPages,
     Mirror,
-    Pages,
     columns,
 )
 from pager.paging.page_table import Items
@@ -309,7 +309,7 @@ def test_pages_can_be_looked_at_like_any_list():
     for number in range(3):
         branch.read(number, number)
     pages = planner.view(branch.table, 100, TERMS).pages
-    assert isinstance(pages, Pages)
+    assert isinstance(pages, LazyPages)
     assert (len(pages), [one.position for one in pages]) == (3, [0, 1, 2])
     assert [one.handle for one in pages[1:]] == [one.name for one in branch.table.pages[1:]]
     assert pages[-1] is pages[2], "a page is made once"

@@ -31,7 +31,7 @@ from pager.log.events import (
 from pager.log.store import Batch, Stored
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.call import CallLog
@@ -217,7 +217,7 @@ class Played:
         self.store = open_store(f"{kind}:{folder}")
         self.settings = Settings(store=kind, data_dir=folder, policy="fifo_age")
         options = {"age": 3, "size": 200}
-        pager = Pager(Arms(Rule("fifo_age", load_policy("fifo_age", options))), MODELS, load, marks=False)
+        pager = Pager(Arms(NamedPolicy("fifo_age", load_policy("fifo_age", options))), MODELS, load, marks=False)
         self.call_log = CallLog(self.store, load, 10, pager)
         self.history = [{"role": "system", "content": "Be good."}, {"role": "user", "content": f"Find {SECRET}."}]
         self.calls = 0

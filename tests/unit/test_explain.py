@@ -27,7 +27,7 @@ from pager.log.stores.memory.store import Store
 from pager.paging import planner
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy import Decision
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.paging.priors import Experience, Harness
 from pager.paging.settle_tools import Shortening
@@ -62,7 +62,7 @@ def reads(sizes):
 def play(
     store, calls, *, name="cost_aware", options=None, dialect="chat", key="one", learned="", policy=None, **planned
 ):
-    arms = {"arms": Arms(Rule(name, policy))} if policy else {}
+    arms = {"arms": Arms(NamedPolicy(name, policy))} if policy else {}
     pager = paging(name, options, tools=Shortening(), **arms, **planned)
     pager.learned = learned
     return log_session(store, calls, pager, dialect=dialect, key=key)
@@ -359,7 +359,7 @@ def test_a_page_that_went_to_fit_the_window_says_so():
 
 def test_under_keep_all_nothing_was_planned():
     store = Store()
-    arms = Arms(Rule("cost_aware", load_policy("cost_aware")), {"keep_all": None}, {"keep_all": 1.0})
+    arms = Arms(NamedPolicy("cost_aware", load_policy("cost_aware")), {"keep_all": None}, {"keep_all": 1.0})
     play(store, grown(4), arms=arms)
     found = told(store, 4)
     assert (found.arm, found.weighing.policy, found.weighing.chosen_by) == ("keep_all", "keep_all", "the session's arm")

@@ -8,7 +8,7 @@ import pytest
 from pager.log.events import Bypassed, LegFailed, LegFinished
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.paging.stub import HANDLE
 from pager.pricing.rates import in_force
@@ -65,7 +65,7 @@ class Talk:
     """A fault loop of the last of some calls, and everything that it asked for."""
 
     def __init__(self):
-        rule = Rule("fifo_age", load_policy("fifo_age", {"age": 2}))
+        rule = NamedPolicy("fifo_age", load_policy("fifo_age", {"age": 2}))
         pager = Pager(Arms(rule), in_force("", {}), dialects.load, marks=False)
         call_log = CallLog(open_store("memory:"), dialects.load, 10, pager)
 

@@ -10,7 +10,7 @@ from waiting import PATIENCE
 from pager.log.events import CallReceived
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.call import CallLog
@@ -43,7 +43,7 @@ class Proxy:
     """A call log that pages, and calls that are received in one event loop."""
 
     def __init__(self, store=None):
-        rule = Rule("fifo_age", load_policy("fifo_age", {}))
+        rule = NamedPolicy("fifo_age", load_policy("fifo_age", {}))
         pager = Pager(Arms(rule), in_force("", {}), dialects.load, marks=False)
         self.store = store or open_store("memory:")
         self.call_log = CallLog(self.store, dialects.load, 10, pager)

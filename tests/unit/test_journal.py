@@ -23,7 +23,7 @@ from pager.log.events import (
 )
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.call import CallLog
@@ -518,7 +518,7 @@ def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when
     store, answer = open_store("memory:"), "a line that the tool has found\n" * 100
 
     def received(turns, policy):
-        pager = Pager(Arms(Rule("policy", policy)), in_force("", {}), dialects.load, marks=False)
+        pager = Pager(Arms(NamedPolicy("policy", policy)), in_force("", {}), dialects.load, marks=False)
         call_log = CallLog(store, dialects.load, 10, pager, FailOpen())
         made = [message for number in range(turns) for message in (calls(f"c{number}"), result(f"c{number}", answer))]
         tools = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}]

@@ -47,7 +47,7 @@ from pager.paging.priors import (
 from pager.paging.stub import handle_of
 from pager.proxy.call import CallLog
 from pager.proxy.log_records import Incoming, Outcome
-from pager.tools.decide import Sent, Toolset
+from pager.tools.decide import ToolAsSent, Toolset
 from pager.values import Answer, Usage
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, LegPart
@@ -393,7 +393,7 @@ def test_an_even_list_stays_even_when_it_is_thinned_out():
 
 def offering(*names, branch=0):
     """The event of a decision on tools of these names, and its blob."""
-    content = Toolset(" ".join(names), [Sent(name, "whole", "", 9, 9) for name in names]).encode()
+    content = Toolset(" ".join(names), [ToolAsSent(name, "whole", "", 9, 9) for name in names]).encode()
     event = ToolsDecided(branch, 1, 1, decision=sha256(content).hexdigest(), offered="", reason="")
     return event, {sha256(content).digest(): content}
 

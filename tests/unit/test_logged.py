@@ -14,7 +14,7 @@ from instrumentation.replay.prepared import Prepared
 from pager.log.events import Bypassed, Repacked, ToolsDecided
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.call import CallLog
@@ -64,7 +64,7 @@ class Proxy:
 
     def __init__(self, folder, policy=None):
         self.store = open_store("memory:")
-        pager = Pager(Arms(Rule("test", policy)), MODELS, load, marks=False) if policy else None
+        pager = Pager(Arms(NamedPolicy("test", policy)), MODELS, load, marks=False) if policy else None
         self.call_log = CallLog(self.store, load, 10, pager)
         self.at = 0.0
 

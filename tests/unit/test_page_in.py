@@ -13,7 +13,7 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 
 from pager.paging.page_in import (
     NAME,
-    Answer,
+    PageInAnswer,
     answer,
     definition,
     name_for,
@@ -75,7 +75,7 @@ def test_the_name_is_one_that_is_not_in_use(taken, name):
 
 
 def test_a_whole_page_stands_under_its_handle():
-    assert asked({A: TEN}) == Answer(f"=== {A}, all 10 lines ===\n{TEN}", (A,), (A,), ())
+    assert asked({A: TEN}) == PageInAnswer(f"=== {A}, all 10 lines ===\n{TEN}", (A,), (A,), ())
 
 
 def test_several_pages_stand_one_after_the_other():
@@ -132,7 +132,7 @@ def test_what_is_no_handle_is_said_to_be_none():
 )
 def test_a_question_without_handles_is_told_what_one_is(arguments):
     given = answer(arguments, {A: TEN}.get)
-    assert given == Answer(given.text)
+    assert given == PageInAnswer(given.text)
     assert "No handle given" in given.text
     assert '{"pages": ["pg_..."]' in given.text
 
@@ -140,7 +140,7 @@ def test_a_question_without_handles_is_told_what_one_is(arguments):
 @pytest.mark.parametrize("arguments", [A, '{"pages": [', "{'pages': 1}", "[" * 100_000, "\ud83d", "9" * 9_999])
 def test_arguments_that_are_not_json_are_told_what_is_expected(arguments):
     given = answer(arguments, {A: TEN}.get)
-    assert given == Answer(given.text)
+    assert given == PageInAnswer(given.text)
     assert "not JSON" in given.text
     assert '{"pages": ["pg_..."]' in given.text
 
@@ -155,7 +155,7 @@ def test_an_unknown_handle_is_told_to_run_the_tool_again():
     "lines", ["3-4", " 3 - 4", "L3-L4", "4-3", [3, 4], ["3-4"], ["3", "4"], {"start": 3, "end": 4}, "3,4"]
 )
 def test_lines_are_shown_under_their_numbers(lines):
-    assert asked({A: TEN}, lines=lines) == Answer(f"=== {A}, lines 3-4 of 10 ===\nline 3\nline 4", (A,))
+    assert asked({A: TEN}, lines=lines) == PageInAnswer(f"=== {A}, lines 3-4 of 10 ===\nline 3\nline 4", (A,))
 
 
 def test_several_ranges_have_a_heading_each():
@@ -189,7 +189,8 @@ def test_lines_are_what_slicing_gives(text, place, more):
 @pytest.mark.parametrize("lines", ["11-20", "0", "all", "1-2-3"])
 def test_a_bad_range_is_told_how_many_lines_there_are(lines):
     given = asked({A: TEN}, lines=lines)
-    assert given == Answer(f'({A}: No lines "{lines}": the page has 10 lines. Write lines as "1-10" or "1-20,40".)')
+    words = f'No lines "{lines}": the page has 10 lines. Write lines as "1-10" or "1-20,40".'
+    assert given == PageInAnswer(f"({A}: {words})")
 
 
 def test_an_empty_page_has_no_lines_to_show():
@@ -227,7 +228,7 @@ def test_a_search_may_be_for_a_number(search):
 
 def test_a_search_without_a_match_says_what_else_there_is():
     given = asked({A: TEN}, search="zebra")
-    assert given == Answer(
+    assert given == PageInAnswer(
         f'({A}: Nothing matches "zebra". A match lies within one line. Try another search, lines, or the whole page.)'
     )
 
@@ -267,7 +268,7 @@ def test_pages_that_do_not_fit_are_named_and_not_cut():
 
 def test_a_first_page_that_is_too_large_is_cut_at_a_line():
     given = asked({A: TEN}, limit=30)
-    assert given == Answer(
+    assert given == PageInAnswer(
         f"=== {A}, lines 1-4 of 10 ===\nline 1\nline 2\nline 3\nline 4\n"
         "(Cut after line 4: ask for the rest with lines, or use search.)",
         (A,),

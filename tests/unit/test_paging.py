@@ -24,7 +24,7 @@ from pager.paging.page_in import definition
 from pager.paging.page_table import Items
 from pager.paging.pager import CallToPlan, Pager, bypassed
 from pager.paging.policy import Decision, Prices
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.priors import (
     ENOUGH,
     LOG,
@@ -83,7 +83,7 @@ class Talk:
 
     def __init__(self, policy=None, name="chat", *, marks=False, models=MODELS):
         self.dialect = load(name)
-        self.pager = Pager(Arms(Rule("test", policy or Greedy())), models, load, marks=marks)
+        self.pager = Pager(Arms(NamedPolicy("test", policy or Greedy())), models, load, marks=marks)
         self.blobs = {}
         self.pager.tables.fetch = self.blobs.get
         self.session = Session("s", "local")
@@ -353,7 +353,7 @@ def test_the_tool_gets_another_name_where_the_client_has_one_of_its_name():
 @pytest.mark.parametrize("rejected", [False, True])
 def test_the_tool_is_renamed_when_the_client_gets_one_of_its_name(rejected):
     talk = with_another_page(played())
-    rule = Rule("test", Fixed(Decision(("pg_unknown",) if rejected else ())))
+    rule = NamedPolicy("test", Fixed(Decision(("pg_unknown",) if rejected else ())))
     talk.pager = Pager(Arms(rule), MODELS, load, marks=False)
     talk.send(body(*ANOTHER, *ON * 2, offered=("read", "page_in")))
     *others, event = talk.events
@@ -379,7 +379,7 @@ def test_a_decision_that_breaks_a_rule_is_logged_and_changes_nothing(wanted, cap
 
 def test_a_policy_is_asked_only_when_something_may_go():
     talk = played()
-    talk.pager = Pager(Arms(Rule("test", Broken())), MODELS, load, marks=False)
+    talk.pager = Pager(Arms(NamedPolicy("test", Broken())), MODELS, load, marks=False)
     talk.send(body(*START, *ON * 3))
     assert (talk.events, talk.paged.full) == ([], False)
 
@@ -387,7 +387,7 @@ def test_a_policy_is_asked_only_when_something_may_go():
 def test_after_a_rejected_decision_the_prompt_is_what_it_was():
     talk = with_another_page(played())
     before = talk.paged.outgoing.body()
-    talk.pager = Pager(Arms(Rule("test", Fixed(Decision(("rubbish",))))), MODELS, load, marks=False)
+    talk.pager = Pager(Arms(NamedPolicy("test", Fixed(Decision(("rubbish",))))), MODELS, load, marks=False)
     talk.send(body(*ANOTHER, *ON * 2))
     assert [event.reason for event in talk.events] == ["decision_rejected"]
     assert talk.paged.outgoing.body().startswith(before[: before.rindex(b"]")])
@@ -666,7 +666,7 @@ class Proxy:
         return [row.event for row in self.store.events() if isinstance(row.event, SessionOpened)]
 
 
-GREEDY, KEEP = Rule("greedy", Greedy()), Rule("keep", KeepAll())
+GREEDY, KEEP = NamedPolicy("greedy", Greedy()), NamedPolicy("keep", KeepAll())
 
 
 def test_arm_and_experience_are_settled_when_a_session_begins_and_hold_to_its_end():

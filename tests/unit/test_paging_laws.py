@@ -23,7 +23,7 @@ from pager.paging.held_calls import Guard, Next, follows, reply
 from pager.paging.page_in import definition
 from pager.paging.pager import Pager
 from pager.paging.policy import Decision
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.pricing.rates import Models
 from pager.proxy.call import CallLog
 from pager.proxy.log_records import Incoming, Outcome
@@ -476,7 +476,7 @@ class Player:
         self.restart()
 
     def restart(self):
-        self.pager = Pager(Arms(Rule("moody", self.policy)), MODELS, dialects.load, marks=self.marks)
+        self.pager = Pager(Arms(NamedPolicy("moody", self.policy)), MODELS, dialects.load, marks=self.marks)
         self.call_log = CallLog(self.store, dialects.load, 10, self.pager)
 
     def play(self, steps):

@@ -21,7 +21,7 @@ from pager.log.store import Stored
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
 from pager.paging.policy import Decision
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.session_pages import SessionPages, TableSource
 from pager.paging.stub import handle_of
 from pager.pricing.rates import Models
@@ -222,7 +222,7 @@ def test_a_session_that_is_read_again_goes_on_with_the_same_bytes():
     history, bodies = list(START), []
 
     def journal():
-        pager = Pager(Arms(Rule("greedy", Greedy())), Models.load(), dialects.load, marks=True)
+        pager = Pager(Arms(NamedPolicy("greedy", Greedy())), Models.load(), dialects.load, marks=True)
         return CallLog(store, dialects.load, 10, pager)
 
     async def send(to):
@@ -252,7 +252,7 @@ def test_a_client_that_compacts_its_history_keeps_the_added_tool_and_the_account
     bodies, tables = [], []
 
     def journal():
-        pager = Pager(Arms(Rule("greedy", Greedy())), Models.load(), dialects.load, marks=False)
+        pager = Pager(Arms(NamedPolicy("greedy", Greedy())), Models.load(), dialects.load, marks=False)
         return CallLog(store, dialects.load, 10, pager)
 
     def body(*items, system="be brief"):

@@ -7,7 +7,7 @@ import pytest
 from pager.cli import main
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.pricing.rates import Models
 from pager.proxy.call import CallLog
 from pager.proxy.log_records import Incoming, Outcome
@@ -73,7 +73,7 @@ def play(store, wire, twice):
     dialect = dialects.load(wire)
 
     def call_log():
-        rule = Rule("fifo_age", FifoAge(age=2, size=500))
+        rule = NamedPolicy("fifo_age", FifoAge(age=2, size=500))
         return CallLog(store, dialects.load, 10, Pager(Arms(rule), Models.load(), dialects.load, marks=True))
 
     async def played():

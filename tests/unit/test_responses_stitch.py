@@ -15,7 +15,7 @@ from openai import OpenAI
 from pager.errors import NotUnderstood
 from pager.paging.page_in import definition
 from pager.testing.scripted import Call, Say
-from pager.tools.decide import Sent, Toolset, schema_handle
+from pager.tools.decide import ToolAsSent, Toolset, schema_handle
 from pager.tools.definitions import Listed
 from pager.tools.shorten import slim
 from pager.values import Usage
@@ -816,7 +816,7 @@ def sent_short(*tools):
         handle = schema_handle(one.tool.raw)
         made = slim(one.tool, handle)
         shapes = {"description": made.description, "parameters": msgspec.Raw(made.parameters)}
-        sent.append(Sent(one.tool.name, "slim", "", 9, 1, 0, handle, **shapes, whole=msgspec.Raw(one.tool.raw)))
+        sent.append(ToolAsSent(one.tool.name, "slim", "", 9, 1, 0, handle, **shapes, whole=msgspec.Raw(one.tool.raw)))
     decided = Toolset(offers.digest, sent)
     return decided, json.loads(apply_edits(raw, decided.edits(Listed(0, offers))))
 

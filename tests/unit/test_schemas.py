@@ -27,7 +27,7 @@ from pager.log.events import (
 from pager.log.store import Batch, Stored
 from pager.log.stores.memory.store import Store
 from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
 from pager.pricing.rates import in_force
@@ -110,7 +110,7 @@ def play(store, turns, *, key="one", at=1_000_000.0, policy="cost_aware", tools=
     spoken = load(dialect)
 
     async def go():
-        rule = Rule(policy, load_policy(policy))
+        rule = NamedPolicy(policy, load_policy(policy))
         pager = Pager(Arms(rule), ANTHROPIC, load, marks=True, tools=tools or Shortening())
         call_log, now, said = CallLog(store, load, 10, pager), at, 0
         for turn in turns:

@@ -24,7 +24,7 @@ from pager.log.events import (
 from pager.log.store import Batch
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.paging.priors import (
     LOG,
@@ -70,7 +70,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def pager(store):
-    made = Pager(Arms(Rule("cost_aware", load_policy("cost_aware"))), Models.load(), load, marks=True)
+    made = Pager(Arms(NamedPolicy("cost_aware", load_policy("cost_aware"))), Models.load(), load, marks=True)
     CallLog(store, load, 10, made)
     return made
 

@@ -10,8 +10,8 @@ from pager.text.excerpts import (
     LONG_LINE,
     MAX_HUNKS,
     MAX_MATCHES,
-    Found,
     Range,
+    SearchResult,
     Slice,
     cut,
     is_refused,
@@ -186,7 +186,7 @@ def test_other_patterns_are_not_refused(pattern):
 
 @pytest.mark.parametrize("pattern", [r"a\nb", r"a[^x]b", r"(?s)a.b", r"a\sb", r"a[\s\S]b", r"a\x0ab"])
 def test_a_pattern_never_matches_across_lines(pattern):
-    assert looked_for("a\nb", pattern) == Found()
+    assert looked_for("a\nb", pattern) == SearchResult()
     assert matching(looked_for("a\nb\na\tb", pattern.replace(r"\n", r"\t").replace("x0a", "x09"))) == [3]
 
 

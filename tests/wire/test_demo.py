@@ -192,6 +192,6 @@ def test_the_demo_begins_without_the_log_of_the_one_before(tmp_path, monkeypatch
     left.parent.mkdir(parents=True)
     left.write_text("from another demo")
     out = io.StringIO()
-    outcome = demo.Outcome(demo.Cost(2.0, 10), demo.Cost(1.5, 5), "at a price")
+    outcome = demo.DemoOutcome(demo.Cost(2.0, 10), demo.Cost(1.5, 5), "at a price")
     asyncio.run(demo.run(demo.own_folder(), Console(file=out, width=80), lambda _, __: outcome))
     assert "saved             $0.50, 25%" in out.getvalue()

@@ -23,7 +23,7 @@ from pager.log.events import (
 )
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, Rule
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.attempt import Attempt
@@ -455,7 +455,7 @@ def test_a_stream_that_stands_still_gets_heartbeats(stage, backstage, wire, answ
 
 async def _beaten(scripted, dialect, calls):
     """What the client of the last of these calls gets where a heart beats every hundredth of a second."""
-    rule = Rule("fifo_age", load_policy("fifo_age", {"age": 2}))
+    rule = NamedPolicy("fifo_age", load_policy("fifo_age", {"age": 2}))
     pager = Pager(Arms(rule), in_force("", {}), dialects.load, marks=False)
     call_log = CallLog(open_store("memory:"), dialects.load, 10, pager)
     upstream = Upstream(UpstreamSettings(url=scripted.url), {})

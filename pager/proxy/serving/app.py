@@ -17,7 +17,7 @@ READING = frozenset({"GET", "HEAD"})
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Dashboard(Protocol):
+class DashboardRoutes(Protocol):
     """What shows sessions to a browser, until it is closed."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
@@ -43,7 +43,7 @@ class App:
         on_start: Callable[[], None],
         on_stop: Callable[[], Awaitable[None]],
         counted: Metrics | None = None,
-        dashboard: Dashboard | None = None,
+        dashboard: DashboardRoutes | None = None,
     ) -> None:
         self._counted = counted or Metrics()
         self._dashboard = dashboard

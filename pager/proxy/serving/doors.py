@@ -26,7 +26,7 @@ MOST_SAID = 20  # refusals that are written to the log: a page could make any nu
 log = logging.getLogger("ctxpager")
 
 
-class Refusal(NamedTuple):
+class DoorRefusal(NamedTuple):
     """Why a request is not let through."""
 
     status: int
@@ -108,18 +108,19 @@ class Door:
             log.warning("refused %s %s: %s", scope["method"], scope["path"], refusal.reason)
         await refuse(send, self._app.owner(scope), refusal.status, refusal.reason)
 
-    def refusal(self, scope: Scope) -> Refusal | None:
+    def refusal(self, scope: Scope) -> DoorRefusal | None:
         """Why a request is not let through; None if it is."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path, host, origin = scope["path"], headers.get("host"), headers.get("origin")
         if host is not None and self._knows_names and not is_ours(host, self._names):
-            return Refusal(403, f"{host!r} is not a name of this proxy; use its address, or add it to allowed_hosts")
+            why = f"{host!r} is not a name of this proxy; use its address, or add it to allowed_hosts"
+            return DoorRefusal(403, why)
         if origin is not None and not self._is_welcome(origin, host):
-            return Refusal(403, f"pages of {origin!r} may not use this proxy; allowed_origins names those that may")
+            return DoorRefusal(403, f"pages of {origin!r} may not use this proxy; allowed_origins names those that may")
         if origin is None and path != PAGE and headers.get("sec-fetch-site") in OTHERS:
-            return Refusal(403, "pages of other sites may not use this proxy")
+            return DoorRefusal(403, "pages of other sites may not use this proxy")
         if path in INSIGHTS and not self._loopback and credential_of(headers) not in self._keys:
-            return Refusal(401, f"beyond this machine {path} asks for one of the proxy's own keys")
+            return DoorRefusal(401, f"beyond this machine {path} asks for one of the proxy's own keys")
         return None
 
     def _is_welcome(self, origin: str, host: str | None) -> bool:

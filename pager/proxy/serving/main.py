@@ -19,13 +19,13 @@ from pager.log.store import Store
 from pager.log.stores import Location, open_store
 from pager.paging.pager import Pager
 from pager.paging.planning_rules import PlanningRules
-from pager.paging.policy_choice import UNCHANGED, Arms, Rule
+from pager.paging.policy_choice import UNCHANGED, Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.proxy.call import CallLog, Pipeline
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.log_records import PlacedCall
 from pager.proxy.serving.advice import Advice
-from pager.proxy.serving.app import App, Dashboard
+from pager.proxy.serving.app import App, DashboardRoutes
 from pager.proxy.serving.connection import connection
 from pager.proxy.serving.console import Console, Price
 from pager.proxy.serving.doors import (
@@ -48,7 +48,7 @@ from pager.wire import dialects
 
 TURN = 0.0005  # seconds that a thread that computes has before the event loop is let in; Python's own 0.005 add up
 GRACE = 10  # seconds that calls under way have to end when the proxy is stopped
-Showing = Callable[[Store], Dashboard]
+Showing = Callable[[Store], DashboardRoutes]
 """Makes the dashboard of a log."""
 
 Summary = Callable[[float], str]
@@ -121,7 +121,7 @@ def _pager(settings: Settings) -> Pager | None:
     rules, shares = PlanningRules.of(settings), settings.experiment.arms
     default = _rule(rules, rules.policy)
 
-    def former(name: str) -> Rule | None:
+    def former(name: str) -> NamedPolicy | None:
         try:
             return _rule(rules, name)
         except PolicyError as error:
@@ -134,9 +134,9 @@ def _pager(settings: Settings) -> Pager | None:
     return Pager(arms, rules.rates(), dialects.load, marks=rules.cache_marks, grace=rules.grace, tools=rules.tools)
 
 
-def _rule(rules: PlanningRules, name: str) -> Rule | None:
+def _rule(rules: PlanningRules, name: str) -> NamedPolicy | None:
     """A policy by its name, with the configured options if it is the one in force."""
-    return None if name == UNCHANGED else Rule(name, load_policy(name, rules.options_of(name)))
+    return None if name == UNCHANGED else NamedPolicy(name, load_policy(name, rules.options_of(name)))
 
 
 def _recall(settings: Settings, pager: Pager | None, store: Store | None) -> None:

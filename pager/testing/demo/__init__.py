@@ -43,7 +43,7 @@ class Cost(NamedTuple):
     last_prompt: int
 
 
-class Outcome(NamedTuple):
+class DemoOutcome(NamedTuple):
     """Both sessions, and in words the prices that they were charged at."""
 
     without: Cost
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
     prices: str
 
 
-Weigh = Callable[[Store, str], Outcome]
+Weigh = Callable[[Store, str], DemoOutcome]
 """Works out what the sessions of a log cost, whose calls asked for this model."""
 
 
@@ -116,7 +116,7 @@ async def _play(root: str, clock: Clock, headers: Mapping[str, str], narrator: N
                 narrator.answered(done)
 
 
-def _sum_up(outcome: Outcome, console: Console) -> None:
+def _sum_up(outcome: DemoOutcome, console: Console) -> None:
     """The three lines that count."""
     without, paged = outcome.without, outcome.paged
     saved = round(without.dollars, 2) - round(paged.dollars, 2)  # of the amounts as they are shown

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from pager.log.events import CallReceived, LegFinished, Repacked
 from pager.log.store import Store
-from pager.testing.demo.session import Turn
+from pager.testing.demo.session import DemoTurn
 
 _INDENT = 10  # columns left of what is told
 _MANY = 5  # results that leave at once are told at once; fewer are added up until the end of the turn
@@ -27,7 +27,7 @@ class Narrator:
     def __post_init__(self) -> None:
         self._seen = max((stored.seq for stored in self.store.events()), default=0)
 
-    def asked(self, turn: Turn) -> None:
+    def asked(self, turn: DemoTurn) -> None:
         """The user speaks, after a pause."""
         if turn.is_break:
             self.console.print()

@@ -42,7 +42,7 @@ Json = dict[str, Any]
 Answer = Say | PageIn
 
 
-class Turn(NamedTuple):
+class DemoTurn(NamedTuple):
     """What the user says after a pause of some minutes, and what the model answers, call by call."""
 
     text: str
@@ -119,17 +119,19 @@ def _asking_first(answers: list[Answer]) -> list[Answer]:
 
 
 TURNS = (
-    Turn(
+    DemoTurn(
         "A boat that came in the evening and left the next morning was billed no night at all. Find out why, fix it.",
         _fix(),
     ),
-    Turn("Good. The services still reckon in floats: move them to Decimal, as billing does.", _moved(SERVICES[:12]), 2),
-    Turn(
+    DemoTurn(
+        "Good. The services still reckon in floats: move them to Decimal, as billing does.", _moved(SERVICES[:12]), 2
+    ),
+    DemoTurn(
         "I'm back. Go on, and mind what the rules say of rounding.",
         _asking_first(_moved(SERVICES[12:21])),
         40,
     ),
-    Turn("Back again. The rest, please.", _moved(SERVICES[21:]), 45),
+    DemoTurn("Back again. The rest, please.", _moved(SERVICES[21:]), 45),
 )
 
 SCRIPT = Script([answer for turn in TURNS for answer in turn.answers])

@@ -26,14 +26,14 @@ _UNREADABLE = (IndexError, ValueError, struct.error, OverflowError)
 Value = int | float | str | bytes | None
 
 
-class Row(NamedTuple):
+class RawRow(NamedTuple):
     """One record: ``number`` is the row's in a table, None in an index or a table without row numbers."""
 
     number: int | None
     values: tuple[Value, ...]
 
 
-class Pages:
+class RawPages:
     """The pages of a file, as its write-ahead log left them."""
 
     def __init__(self, file: bytes | mmap.mmap, wal: bytes, usual: int) -> None:
@@ -55,14 +55,14 @@ class Pages:
             raise IndexError(number)
         return bytes(self._file[(number - 1) * self.size : number * self.size])
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[RawRow]:
         """All records that can be read, in the order of their pages; those of pages that are free are left out."""
         free = self._free()
         for number in range(1, self.count + 1):
             if number not in free:
                 yield from self._rows(number)
 
-    def _rows(self, number: int) -> Iterator[Row]:
+    def _rows(self, number: int) -> Iterator[RawRow]:
         page = self.page(number)
         start = HEADER if number == 1 else 0
         kind = page[start] if len(page) > start else 0
@@ -75,13 +75,13 @@ class Pages:
             except _UNREADABLE:
                 continue
 
-    def _row(self, page: bytes, at: int, kind: int) -> Row:
+    def _row(self, page: bytes, at: int, kind: int) -> RawRow:
         at += 4 if kind == INDEX_INTERIOR else 0
         size, at = _varint(page, at)
         number = None
         if kind == TABLE_LEAF:
             number, at = _varint(page, at)
-        return Row(number, _record(self._payload(page, at, size, kind)))
+        return RawRow(number, _record(self._payload(page, at, size, kind)))
 
     def _payload(self, page: bytes, at: int, size: int, kind: int) -> bytes:
         """The bytes of a record, those in overflow pages included."""
@@ -119,16 +119,16 @@ class Pages:
 
 
 @contextmanager
-def opened(path: Path, usual: int) -> Iterator[Pages]:
+def opened(path: Path, usual: int) -> Iterator[RawPages]:
     """The pages of the file at this path, of the ``usual`` size where it does not say another."""
     wal = path.with_name(path.name + "-wal")
     frames = wal.read_bytes() if wal.exists() else b""
     with path.open("rb") as file:
         if not path.stat().st_size:
-            yield Pages(b"", b"", usual)
+            yield RawPages(b"", b"", usual)
             return
         with closing(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) as mapped:
-            yield Pages(mapped, frames, usual)
+            yield RawPages(mapped, frames, usual)
 
 
 def _frames(wal: bytes, size: int) -> dict[int, int]:

@@ -34,7 +34,7 @@ from pager.log.stores.sqlite.file import (
     telling,
     transaction,
 )
-from pager.log.stores.sqlite.raw_pages import Row, opened
+from pager.log.stores.sqlite.raw_pages import RawRow, opened
 
 _EVENT = "INSERT OR IGNORE INTO events (seq, session, at, version, kind, data) VALUES (?, ?, ?, ?, ?, ?)"
 _LOST_EVENT = "INSERT OR IGNORE INTO lost_events VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -50,7 +50,7 @@ _GONE = "its page was damaged"
 
 
 @dataclass(slots=True)
-class _Index:
+class _SalvagedIndex:
     """What the indexes of the damaged file say was in it."""
 
     sessions: dict[int, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def salvage(path: Path) -> list[str]:
 
 
 def _filled(path: Path, writer: sqlite3.Connection) -> list[str]:
-    index = _Index()
+    index = _SalvagedIndex()
     with opened(path, PAGE) as pages, transaction(writer):
         for row in pages.rows():
             _keep(row, writer, index)
@@ -99,24 +99,26 @@ def _filled(path: Path, writer: sqlite3.Connection) -> list[str]:
 # ---------------------------------------------------------------- whose row it is
 
 
-def _keep(row: Row, writer: sqlite3.Connection, index: _Index) -> None:
+def _keep(row: RawRow, writer: sqlite3.Connection, index: _SalvagedIndex) -> None:
     """Put a row where it belongs, told by the number and the types of its values; what fits nowhere is left out."""
     match row:
-        case Row(int(seq), (None, str(session), int() | float() as at, int(version), str(kind), str(data))) if seq > 0:
+        case RawRow(int(seq), (None, str(session), int() | float() as at, int(version), str(kind), str(data))) if (
+            seq > 0
+        ):
             _keep_event(writer, (seq, session, at, version, kind, data))
-        case Row(int(number), (None, bytes(digest), int(size), str(codec), bytes(data))) if len(digest) == 32:
+        case RawRow(int(number), (None, bytes(digest), int(size), str(codec), bytes(data))) if len(digest) == 32:
             _keep_blob(writer, number, digest, Packed(size, codec, data))
-        case Row(int(seq), (None, _, _, _, _, _, str())):
+        case RawRow(int(seq), (None, _, _, _, _, _, str())):
             writer.execute(_LOST_EVENT, (seq, *row.values[1:]))
-        case Row(int(), (None, _, _, _, _, str())):
+        case RawRow(int(), (None, _, _, _, _, str())):
             writer.execute(_LOST_BLOB, row.values[1:])
-        case Row(None, (str(), bytes(), str(), int(), int())):
+        case RawRow(None, (str(), bytes(), str(), int(), int())):
             writer.execute(_MARK, row.values)
-        case Row(None, (str(session), bytes(head))):
+        case RawRow(None, (str(session), bytes(head))):
             writer.execute(_HEAD, (session, head))
-        case Row(None, (str(session), int(seq))):
+        case RawRow(None, (str(session), int(seq))):
             index.sessions[seq] = session
-        case Row(None, (bytes(digest), int())) if len(digest) == 32:
+        case RawRow(None, (bytes(digest), int())) if len(digest) == 32:
             index.digests.add(digest)
 
 
@@ -175,7 +177,7 @@ def _fingerprints_of(event: Event, session: SessionOpened) -> Iterator[tuple[byt
 # ---------------------------------------------------------------- what is lost
 
 
-def _missing(writer: sqlite3.Connection, index: _Index) -> list[str]:
+def _missing(writer: sqlite3.Connection, index: _SalvagedIndex) -> list[str]:
     """Note the events that are gone, whose numbers stay taken; says which, by session as far as the index knows."""
     taken = {seq for (seq,) in writer.execute(_TAKEN)}
     last = max([*taken, *index.sessions], default=0)

@@ -25,7 +25,7 @@ from pager.log.store import (
 from pager.log.stores.sqlite.check import check_file
 from pager.log.stores.sqlite.file import FILE_NAME, SUFFIX, expect_log, identity, is_log, open_reader, telling
 from pager.log.stores.sqlite.salvage import salvage
-from pager.log.stores.sqlite.writer import Writer
+from pager.log.stores.sqlite.writer import SqliteWriter
 
 _STEP = 500  # rows read, or fingerprints asked for, at a time
 _IDLE = 8  # connections kept for the next reader
@@ -57,7 +57,7 @@ class Store:
         if read_only:
             expect_log(path)
         self._readers = _Readers(path)
-        self._writer = None if read_only else Writer(path, self._readers.renew)
+        self._writer = None if read_only else SqliteWriter(path, self._readers.renew)
         self._file = identity(path)
 
     @classmethod
@@ -133,7 +133,7 @@ class Store:
         self._readers.renew()
         found = check_file(self._path, repair=True)
         self._readers.renew()
-        self._writer = Writer(self._path, self._readers.renew)
+        self._writer = SqliteWriter(self._path, self._readers.renew)
         return found
 
     @classmethod

@@ -63,7 +63,7 @@ class _Job(NamedTuple):
     events: Sequence[tuple[str, str]] = ()  # kinds and data, once they are encoded
 
 
-class Writer:
+class SqliteWriter:
     """The one thread, and the one connection, that writes."""
 
     def __init__(self, path: Path, on_replaced: Callable[[], None] = lambda: None) -> None:
