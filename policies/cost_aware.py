@@ -61,9 +61,9 @@ class CostAware:
     growth: float = GROWTH
     horizon: float = 2.0
     patience: float = 1.0
-    margin: float = 0.05
+    margin: float = 0.03
     soon: int = 12
-    cover: float = 1.2
+    cover: float = 1.0
     limit: int = 0
 
     def __post_init__(self) -> None:
