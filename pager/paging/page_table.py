@@ -162,6 +162,11 @@ class Slot:
     markable: bool = True
 
 
+def raw_of(request: Request, slot: Slot) -> bytes:
+    """The bytes of a slot in the prompt of this request."""
+    return slot.raw if slot.raw is not None else bytes(request.items[slot.item])
+
+
 class Expanded(NamedTuple):
     """Hidden legs in the prompt: ``taken`` of the client's items from ``item`` on are ``slots`` slots from ``slot``.
 

@@ -7,6 +7,7 @@ repeat: every change is an event that goes into the log with it.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from pager.errors import StoreError
@@ -14,7 +15,7 @@ from pager.log.bypass import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Marked, RepackCause, Repacked
 from pager.paging.conditions import Caller, terms_of, tool_slot_of
 from pager.paging.page import GRACE
-from pager.paging.page_table import Items, PageTable, Slot, Source
+from pager.paging.page_table import Items, PageTable, Source, raw_of
 from pager.paging.plan_call import CallPlan, text_at
 from pager.paging.planner import Terms
 from pager.paging.policy_choice import Arms
@@ -122,7 +123,7 @@ class Pager:
             terms=self._terms(call, table),
             rule=rule,
             client_outside=request.outside,
-            raw=lambda slot: _raw(request, slot),
+            raw=partial(raw_of, request),
             request=request,
         )
         if table.lost_legs:
@@ -225,6 +226,3 @@ class Pager:
         raw = self.tables.fetch(source.message)
         return None if raw is None else text_at(dialect, raw, source.key)
 
-
-def _raw(request: Request, slot: Slot) -> bytes:
-    return slot.raw if slot.raw is not None else bytes(request.items[slot.item])

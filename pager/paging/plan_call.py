@@ -6,6 +6,7 @@ table at once and is an event for the log, so that the same events give the same
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 
 from pager.log.bypass import BypassReason
 from pager.log.events import Bypassed, Event, Repacked
@@ -25,7 +26,7 @@ from pager.values import CallAddress
 from pager.wire.dialect import Dialect
 
 PLAUSIBLE = range(2_000, 20_000_001)  # tokens that a window may have
-_counter = Counter()
+_count = partial(Counter().count, family=O200K)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,11 +129,7 @@ class CallPlan:
             text, size = came.content, len(came.content.encode("utf-8", "surrogatepass"))
         (tool_used, about), lines = self.table.named(page), text.count("\n") + 1
         subject = Subject("argument" if page.kind == "argument" else "result", tool_used, about, size, lines, text)
-        return make_stub(subject, page.handle, _tokens, stub_limit(page.tokens), getter=tool)
-
-
-def _tokens(text: str) -> int:
-    return _counter.count(text, O200K)
+        return make_stub(subject, page.handle, _count, stub_limit(page.tokens), getter=tool)
 
 
 def text_at(dialect: Dialect, raw: bytes, key: str) -> str | None:

@@ -11,7 +11,7 @@ from functools import partial
 from hashlib import sha256
 
 from pager.paging.page_in import definition
-from pager.paging.page_table import PageTable, Slot
+from pager.paging.page_table import PageTable, Slot, raw_of
 from pager.tools.decide import Toolset
 from pager.values import Request, Span
 from pager.wire.byte_edits import apply_edits
@@ -144,11 +144,8 @@ def _slots(dialect: Dialect, request: Request, table: PageTable, marked: Mapping
     """The edits that stubs, hidden legs and cache marks make; ``marked`` has the lifetime of each slot's mark."""
     written: set[int] = set()
 
-    def own(slot: Slot) -> bytes:
-        return bytes(request.items[slot.item]) if slot.raw is None else slot.raw
-
     def sent(at: int) -> bytes:
-        item = with_stubs(dialect, table.slots[at], own)
+        item = with_stubs(dialect, table.slots[at], partial(raw_of, request))
         return (dialect.mark(item, marked[at]) or item) if at in marked else item
 
     between = request.separator or b","
@@ -163,13 +160,13 @@ def _slots(dialect: Dialect, request: Request, table: PageTable, marked: Mapping
         yield Span(start, start + slot.size), sent(at)
 
 
-def with_stubs(dialect: Dialect, slot: Slot, raw_of: Callable[[Slot], bytes]) -> bytes:
-    """An item with its stubs, written once and kept; one without any is as ``raw_of`` gives it."""
+def with_stubs(dialect: Dialect, slot: Slot, raw: Callable[[Slot], bytes]) -> bytes:
+    """An item with its stubs, written once and kept; one without any is as ``raw`` gives it."""
     if slot.sent is None:
-        raw, stubs = raw_of(slot), {page.key: page.stub for page in slot.pages if page.stub}
+        item, stubs = raw(slot), {page.key: page.stub for page in slot.pages if page.stub}
         if not stubs:
-            return raw
-        slot.sent = stubbed(raw, dialect.page_spans(raw), stubs)
+            return item
+        slot.sent = stubbed(item, dialect.page_spans(item), stubs)
     return slot.sent
 
 
