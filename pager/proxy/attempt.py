@@ -14,6 +14,16 @@ from pager.wire.dialect import Dialect
 log = logging.getLogger("ctxpager")
 
 
+class Failure(NamedTuple):
+    """Why an attempt brought no whole answer: how far it came, and what was said."""
+
+    phase: FailurePhase
+    error: str
+
+
+STOPPED = Failure(FailurePhase.PROXY, "the proxy was stopped, or failed, before the answer was whole")
+
+
 @dataclass(slots=True)
 class Attempt:
     """One attempt at a call: what came back so far, and when."""
@@ -29,16 +39,17 @@ class Attempt:
     read: float = 0.0  # when the request was here in full
     went_out: float = 0.0  # when its first request went upstream
     sent: int = 0  # bytes of all requests that went upstream
-    phase: FailurePhase | None = FailurePhase.PROXY  # how far it came if it failed
+    failure: Failure | None = STOPPED  # None once the answer has come to its end
 
     def going_out(self, size: int) -> None:
         """A request of so many bytes goes upstream now."""
         self.went_out = self.went_out or perf_counter()
         self.sent += size
 
-    def judge(self, failure: "Failure | None") -> None:
-        """Note what became of it."""
-        self.phase = failure.phase if failure is not None else FailurePhase.STATUS if self.status >= 400 else None
+    @property
+    def phase(self) -> FailurePhase | None:
+        """How far it came if it failed; None if it did not."""
+        return self.failure.phase if self.failure else FailurePhase.STATUS if self.status >= 400 else None
 
     def begin_leg(self) -> None:
         """A request goes out; what is kept is of the last one for an answer."""
@@ -62,47 +73,30 @@ class Attempt:
         return next((value.decode("latin-1") for key, value in self.headers if key.lower() == name), "")
 
 
-class Failure(NamedTuple):
-    """Why an attempt brought no whole answer: how far it came, and what was said."""
+def read_answer(dialect: Dialect, attempt: Attempt) -> tuple[bytes, Answer, Failure | None]:
+    """What is kept of an answer, decoded where that can be done, the model's answer in it, and what failed.
 
-    phase: FailurePhase
-    error: str
-
-
-STOPPED = Failure(FailurePhase.PROXY, "the proxy was stopped, or failed, before the answer was whole")
-
-
-def read_answer(dialect: Dialect, attempt: Attempt, failure: Failure | None) -> tuple[bytes, Answer, Failure | None]:
-    """What is kept of an answer, decoded where that can be done, what the model said in it, and what failed."""
-    raw, encoding = b"".join(attempt.chunks), attempt.header(b"content-encoding")
+    A whole answer counts even if the client left or the connection broke after it.
+    """
+    raw, encoding, failure = b"".join(attempt.chunks), attempt.header(b"content-encoding"), attempt.failure
     plain = unpacked(raw, encoding, attempt.keep) if encoding else raw
     body = plain if isinstance(plain, bytes) else raw
-    if not attempt.cut or attempt.status >= 400:
-        return body, *_judged(dialect, attempt, body, failure)
-    why = f"cut: {len(raw)} of its {attempt.size} bytes were kept, as limits.answer_mib says"
-    log.warning("an answer was too large to be kept: %s", why)
-    return body, Answer(error=why), failure
-
-
-def _judged(dialect: Dialect, attempt: Attempt, body: bytes, failure: Failure | None) -> tuple[Answer, Failure | None]:
-    """What the model said, and what failed; a whole answer counts even if the client left or the line broke then."""
     if attempt.status >= 400:
-        return Answer(), failure or Failure(FailurePhase.STATUS, body[:500].decode("utf-8", "replace"))
+        return body, Answer(), failure or Failure(FailurePhase.STATUS, body[:500].decode("utf-8", "replace"))
+    if attempt.cut:
+        why = f"cut: {len(raw)} of its {attempt.size} bytes were kept, as limits.answer_mib says"
+        log.warning("an answer was too large to be kept: %s", why)
+        return body, Answer(error=why), failure
     if not attempt.status:
-        return Answer(), failure or STOPPED
-    try:
-        answer = answer_of(dialect, attempt, body)
-    except NotUnderstood as error:
-        return Answer(error=str(error)), failure
-    if answer.complete or "text/event-stream" not in attempt.header(b"content-type"):
-        return answer, None
-    return answer, failure or Failure(FailurePhase.STREAM, answer.error or "the stream ended before the answer did")
-
-
-def answer_of(dialect: Dialect, attempt: Attempt, body: bytes) -> Answer:
-    """What the model said in the last response; raises NotUnderstood where it came in one piece that can't be read."""
+        return body, Answer(), failure or STOPPED
     if "text/event-stream" not in attempt.header(b"content-type"):
-        return dialect.read(body)
+        try:
+            return body, dialect.read(body), None
+        except NotUnderstood as error:
+            return body, Answer(error=str(error)), failure
     reader = dialect.reader()
     reader.feed(body)
-    return reader.answer()
+    answer = reader.answer()
+    if not answer.complete and failure is None:
+        failure = Failure(FailurePhase.STREAM, answer.error or "the stream ended before the answer did")
+    return body, answer, None if answer.complete else failure

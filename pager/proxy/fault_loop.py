@@ -1,7 +1,7 @@
 """Brings back one answer to a paged call, however many requests that takes: a generator, without any I/O.
 
 It yields commands (send this request, show the client that, make these events durable) and is given their results, as
-httpx's ``auth_flow`` is; ``drive_legs`` carries them out.
+httpx's ``auth_flow`` is; ``relay`` carries them out.
 
 The first leg carries the paged prompt. Where the model asks for pages, it is answered from the log and another leg goes
 out; the client's stream goes on where it was. A request that the provider refuses is evicted harder if it was too long,
@@ -34,6 +34,7 @@ from pager.proxy import request_body, retries
 from pager.proxy.attempt import Attempt
 from pager.proxy.log_records import PlacedCall
 from pager.proxy.redaction import redacted
+from pager.proxy.request_body import Body
 from pager.proxy.retries import Retries, RetryLimits, Setback
 from pager.proxy.stream_head import Opening
 from pager.tools.decide import ToolAsSent
@@ -54,15 +55,17 @@ log = logging.getLogger("ctxpager")
 class SendLeg(NamedTuple):
     """Send a request upstream. Its result is the ``ResponseHead``; LegBroke is raised where there is none."""
 
-    body: bytes
+    body: Body
     own_bytes: bool  # whether these are the client's bytes, in the encoding that it chose
     readable: bool  # whether we read the answer, which must not be compressed then
 
 
 class ReadChunk(NamedTuple):
-    """Read on in the response. The result are bytes, empty at its end; LegBroke is raised where it breaks off."""
+    """Read on in the response. The result is bytes without its content encoding, empty at the response's end."""
 
-    decoded: bool  # whether without its content encoding
+
+class PassOn(NamedTuple):
+    """Pass the rest of the response on to the client as it comes."""
 
 
 class ReadBody(NamedTuple):
@@ -85,8 +88,9 @@ class Show(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append events of this call to the log, and wait until they are durable."""
+    """Append events of this call to the log, at this time in seconds since 1970, and wait until they are durable."""
 
+    at: float
     events: Sequence[Event]
     blobs: Mapping[bytes, bytes] = MappingProxyType({})
 
@@ -109,7 +113,7 @@ class Claimed(NamedTuple):
     work: Callable[[], Any]
 
 
-Command = SendLeg | ReadChunk | ReadBody | StartReply | Show | Append | Wait | InThread | Claimed
+Command = SendLeg | ReadChunk | PassOn | ReadBody | StartReply | Show | Append | Wait | InThread | Claimed
 _T = TypeVar("_T")
 Flow = Generator[Command, Any, _T]
 
@@ -143,6 +147,14 @@ class LoopSettings:
     moment: Callable[[], float]  # seconds of a clock that never goes back
     draw: Callable[[], float]  # a number from 0 to 1 by chance
     prepare: Callable[[ToolAsSent], None] = lambda _: None  # is given a short tool once a call of it begins
+
+
+def as_it_came(body: Body) -> Flow[bool]:
+    """The flow of a request that is not paged: it goes out, and its answer comes back, unread."""
+    yield SendLeg(body, own_bytes=True, readable=False)
+    yield StartReply()
+    yield PassOn()
+    return True
 
 
 class FaultLoop:
@@ -253,7 +265,7 @@ class FaultLoop:
         unreadable = not request_body.is_known(encoding)
         if self._stitcher is None or ((self._fell_back or unreadable) and not self._started):
             yield from self._start(StartReply())
-            yield from self._pass_on()
+            yield PassOn()
             return Came.OVER
         if "text/event-stream" in head.headers.get("content-type", ""):
             return (yield from self._stream(self._stitcher))
@@ -262,12 +274,6 @@ class FaultLoop:
     def _start(self, reply: StartReply) -> Flow[None]:
         self._started = True
         yield reply
-
-    def _pass_on(self) -> Flow[None]:
-        """Pass a response on as it comes."""
-        while chunk := (yield ReadChunk(decoded=False)):
-            self._attempt.take(chunk)
-            yield Show(chunk)
 
     def _fail(self, head: ResponseHead) -> Flow[Came]:
         """Pass an error on as it came; where the client's stream has begun, it becomes an event in it."""
@@ -296,7 +302,8 @@ class FaultLoop:
         spot = self._call.placement
         where = (spot.branch.number, spot.call, spot.attempt, self.rounds + 1, self._tries)
         error = setback.error[:LONGEST_ERROR]
-        yield Append([LegFailed(*where, phase=setback.phase, error=error, status=setback.status, wait=wait)])
+        failed = LegFailed(*where, phase=setback.phase, error=error, status=setback.status, wait=wait)
+        yield Append(self._settings.now(), [failed])
         if wait is None:
             return False
         stitcher.retract()
@@ -308,7 +315,7 @@ class FaultLoop:
         if not self._started:
             yield from self._start(StartReply(rewritten=True))
         opening = Opening(hidden=bool(self.rounds))
-        while chunk := (yield ReadChunk(decoded=True)):
+        while chunk := (yield ReadChunk()):
             self._attempt.take(chunk)
             out = stitcher.feed(opening.feed(chunk))
             if self.rounds and not stitcher.silent:
@@ -360,7 +367,7 @@ class FaultLoop:
             yield from self._start(StartReply())
             self._attempt.take(raw)
             yield Show(raw)
-            yield from self._pass_on()
+            yield PassOn()
             return False
         self._attempt.take(plain)
         return True
@@ -437,7 +444,7 @@ class FaultLoop:
         )
         table.apply(finished, leg)
         self.hidden.update(held_call.call_id for held_call in held.calls)
-        yield Append([finished], {sha256(said).digest(): said, sha256(body).digest(): body})
+        yield Append(self._settings.now(), [finished], {sha256(said).digest(): said, sha256(body).digest(): body})
         if not held.mixed:
             self._outgoing = self._outgoing.followed_by(self._dialect.appended(leg))
 
@@ -477,7 +484,7 @@ class FaultLoop:
 
     def _bypassed(self, reason: BypassReason, detail: str) -> Flow[None]:
         self._paged.table.sent_in_full(detail if reason == BypassReason.REFUSED else "")
-        yield Append([Bypassed(reason, detail, *self._call.spot[1:])])
+        yield Append(self._settings.now(), [Bypassed(reason, detail, *self._call.spot[1:])])
 
     def _shorten(self, found: Overflow) -> Flow[bool]:
         """Evict harder after the provider said that the prompt is too long; whether it is shorter now."""
@@ -498,7 +505,7 @@ class FaultLoop:
         repacked = yield Claimed(partial(self._pager.rescue, paged, excess, window))
         if repacked is None:
             return False
-        yield Append([repacked], paged.blobs)
+        yield Append(self._settings.now(), [repacked], paged.blobs)
         more = self._outgoing.more
         self._outgoing = (paged.outgoing or self._outgoing).followed_by(more)
         self._unmodified = False

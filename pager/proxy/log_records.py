@@ -1,8 +1,10 @@
 """What is written to the log of a call: the values that travel with it, and the events made of them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from time import time
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -130,6 +132,16 @@ def moved_on(head: bytes, call: PlacedCall) -> bytes:
     """The hash over all calls of a session, with this one."""
     _, branch, number = call.spot
     return sha256(head + f"{branch} {number} {call.placement.attempt} {call.recipe.body}".encode()).digest()[:16]
+
+
+def time_of(headers: Mapping[str, str], *, trusted: bool) -> float:
+    """The time of a call now, in seconds since 1970; ``trusted`` if its client may state it in a header."""
+    stated = headers.get("x-pager-now") if trusted else None
+    try:
+        moment = float(stated) if stated else math.nan
+    except ValueError:
+        moment = math.nan
+    return moment if math.isfinite(moment) else time()
 
 
 def harness_of(incoming: Incoming) -> str:

@@ -6,13 +6,15 @@ piece depends on what an attacker packed into it.
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, MutableMapping
 from time import monotonic
 from typing import Any, Protocol
 
 from pager.errors import BodyTooLarge, BodyTooSlow, NotUnderstood
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Body = bytes | AsyncIterable[bytes] | None
+"""The body of a request that goes out; one that is sent on while it comes in is a stream, None where there is none."""
 
 DISCARDED = 8  # times the limit: how much of a body that is too large is read and thrown away before the answer
 SLOWEST = 1_024  # bytes a second that a body has to bring on average, once it has had its seconds

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -13,6 +13,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from pager.config.settings import UpstreamSettings
+from pager.proxy.request_body import Body
 from pager.sessions.identity import CREDENTIALS
 from pager.wire.dialect import Dialect
 from pager.wire.dialects import load as load_dialect
@@ -68,7 +69,6 @@ _CLOSED = frozenset({errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE})
 _AUTOMATIC = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
-Body = bytes | AsyncIterable[bytes] | None
 
 
 def passed_on(headers: RawHeaders, *, also: Iterable[bytes] = ()) -> list[tuple[bytes, bytes]]:
@@ -83,7 +83,7 @@ def passed_on(headers: RawHeaders, *, also: Iterable[bytes] = ()) -> list[tuple[
     ]
 
 
-def back(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+def headers_for_client(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
     """The response's headers for the client; its length stays, as the bytes do, unless it is of a body not sent."""
     kept = passed_on(response.raw_headers)
     length = [(name, value) for name, value in response.raw_headers if name.lower() == b"content-length"]
@@ -92,10 +92,10 @@ def back(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
     return [(name.lower(), value) for name, value in kept + length]
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error in words, without the address: a query may hold a key."""
-    words = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-    return f"{type(error).__name__}: {words}".rstrip(": ")
+    text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    return f"{type(error).__name__}: {text}".rstrip(": ")
 
 
 def _text(value: bytes) -> str:
@@ -141,7 +141,7 @@ def _end_with_connection(response: aiohttp.ClientResponse) -> None:
         closed.add_done_callback(end)
 
 
-async def up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
+async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """The answer's bytes, as far as they are needed to know that they are more than the limit."""
     chunks: list[bytes] = []
     size = 0

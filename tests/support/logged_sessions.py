@@ -11,7 +11,7 @@ from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.paging.settle_tools import Shortening
 from pager.pricing.rates import in_force
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer
 from pager.wire.dialects import load

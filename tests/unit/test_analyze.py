@@ -40,7 +40,7 @@ from instrumentation.replay.prepared import Prepared
 from instrumentation.reports.analyze import as_text
 from pager.errors import PagerError
 from pager.log.stores import open_store
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, Usage
 from pager.wire.dialects import load

@@ -8,7 +8,7 @@ from chat_items import user
 from pager.log.stores import open_store
 from pager.pricing.catalog import family_of
 from pager.pricing.tokens import Counter
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming
 from pager.proxy.token_counting import COUNTED_AT_ONCE, Estimates
 from pager.wire import dialects

@@ -32,7 +32,8 @@ from pager.paging.policy_loader import load_policy
 from pager.paging.priors import Experience, Harness
 from pager.paging.settle_tools import Shortening
 from pager.paging.stub import handle_of
-from pager.proxy.call import CallLog, unread_request
+from pager.proxy.call import unread_request
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming
 from pager.values import CallAddress, Usage
 from pager.wire.dialects import load

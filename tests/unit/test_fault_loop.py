@@ -13,7 +13,7 @@ from pager.paging.policy_loader import load_policy
 from pager.paging.stub import HANDLE
 from pager.pricing.rates import in_force
 from pager.proxy.attempt import Attempt
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.fault_loop import (
     Append,
     FaultLoop,

@@ -13,7 +13,7 @@ from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.hot_sessions import HEAVY_MESSAGES
 from pager.proxy.log_records import Incoming
 from pager.wire import dialects

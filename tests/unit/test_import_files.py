@@ -17,7 +17,7 @@ from instrumentation.replay import log_files, log_lines, recording_files, record
 from instrumentation.replay.importers import detect, found
 from instrumentation.replay.log_files import Problems
 from pager.log.stores import open_store
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, Usage
 from pager.wire.dialects import load

@@ -45,7 +45,7 @@ from pager.paging.priors import (
     newest,
 )
 from pager.paging.stub import handle_of
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.tools.decide import ToolAsSent, Toolset
 from pager.values import Answer, Usage

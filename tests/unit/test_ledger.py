@@ -57,7 +57,8 @@ from pager.log.stores.memory.store import Store
 from pager.paging.settle_tools import Shortening
 from pager.paging.stub import handle_of
 from pager.pricing.rates import in_force
-from pager.proxy.call import CallLog, unread_request
+from pager.proxy.call import unread_request
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, CallAddress, ToolUse, Usage
 from pager.wire.dialects import load

@@ -17,7 +17,7 @@ from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, ToolUse, Usage
 from pager.wire.dialects import load

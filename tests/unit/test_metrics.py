@@ -63,7 +63,7 @@ def busy():
         attempt.going_out(60)
         attempt.take(b"x")
         attempt.status = 200
-        attempt.judge(None)
+        attempt.failure = None
     events = [SessionOpened("t", "", ""), answered(input=9), Repacked(0, 1, 1, "policy", ""), leg(), Bypassed("asked")]
     meter.happened("m", events)
     return metrics
@@ -99,7 +99,7 @@ def test_a_call_is_under_way_until_it_ends():
     with Meter(metrics).call("messages", 10, attempt := Attempt(keep=0)):
         assert samples(metrics)["calls_under_way", "messages"] == 1
         attempt.status = 200
-        attempt.judge(None)
+        attempt.failure = None
     assert samples(metrics)["calls_under_way", "messages"] == 0
     assert samples(metrics)["calls_total", "messages", "answered", "2xx"] == 1
 
@@ -127,7 +127,7 @@ def test_calls_are_told_apart_by_how_they_ended(status, failure, told):
     metrics = Metrics()
     with Meter(metrics).call("chat", 1, attempt := Attempt(keep=0)):
         attempt.status = status
-        attempt.judge(failure)
+        attempt.failure = failure
     assert samples(metrics)["calls_total", "chat", *told] == 1
 
 

@@ -35,7 +35,7 @@ from pager.paging.priors import (
 from pager.paging.stub import HANDLE, handle_of
 from pager.pricing.provider_cache import uncached
 from pager.pricing.rates import Models
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming
 from pager.sessions import registry
 from pager.sessions.identity import Key

@@ -25,7 +25,7 @@ from pager.paging.pager import Pager
 from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.pricing.rates import Models
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.sessions.rebuild import Rebuilder
 from pager.testing.scripted.request_rules import problems

@@ -25,7 +25,7 @@ from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.session_pages import SessionPages, TableSource
 from pager.paging.stub import handle_of
 from pager.pricing.rates import Models
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming
 from pager.sessions.message_cache import MessageCache
 from pager.sessions.rebuild import Rebuilder

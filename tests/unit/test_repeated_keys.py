@@ -9,7 +9,7 @@ from pager.log.stores import open_store
 from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.pricing.rates import Models
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer
 from pager.wire import dialects

@@ -23,7 +23,7 @@ from pager.log.store import Batch, Place
 from pager.log.stores import Location, open_store
 from pager.log.stores.sqlite.file import PAGE
 from pager.log.stores.sqlite.store import Store
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming
 from pager.wire import dialects
 

@@ -33,7 +33,7 @@ from pager.paging.priors import (
     Harness,
 )
 from pager.pricing.rates import Models
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.serving.learner import (
     Learner,
     LearningPace,

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from functools import partial
 
 import anthropic
 import httpx2
@@ -14,7 +15,7 @@ import pytest
 import zstandard
 from waiting import PATIENCE
 
-from pager.config.settings import Settings, UpstreamSettings
+from pager.config.settings import UpstreamSettings
 from pager.log.events import (
     AttemptFailed,
     Bypassed,
@@ -27,10 +28,10 @@ from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.attempt import Attempt
-from pager.proxy.call import CallLog, Pipeline
-from pager.proxy.drive_legs import LegDriver
+from pager.proxy.call_log import CallLog
 from pager.proxy.fault_loop import FaultLoop, LoopSettings
 from pager.proxy.log_records import Incoming
+from pager.proxy.relay import Relay
 from pager.proxy.retries import RetryLimits
 from pager.proxy.upstream import Upstream
 from pager.testing.scripted import (
@@ -472,12 +473,14 @@ async def _beaten(scripted, dialect, calls):
     settings = LoopSettings(RetryLimits(5, 60), 1 << 26, time.time, time.perf_counter, lambda: 0.0)
     loop = FaultLoop(entry, entry.paged, calls[-1], pager, attempt, settings)
 
-    legs = LegDriver(upstream, dialect, scope, send, attempt, beat=0.01)
-    pipeline = Pipeline(Settings(), upstream, call_log, {}, pager)
+    async def receive():
+        await asyncio.Event().wait()
+
+    relay = Relay(upstream, dialect, scope, receive, send, attempt, beat=0.01)
     await upstream.start()
     releasing = asyncio.create_task(_release(scripted))
     try:
-        await pipeline.drive(call_log, entry, legs, loop.flow())
+        await relay.run(loop.flow(), partial(call_log.carry_out, entry))
     finally:
         releasing.cancel()
         await upstream.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pager.log.stores import open_store
-from pager.proxy.call import CallLog
+from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.values import Answer, ToolUse
 from pager.wire import dialects

@@ -1,15 +1,16 @@
 """The ASGI application: which route a request takes."""
 
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Protocol
 
 import orjson
 
-from pager.proxy.call import CallLog, Pipeline
+from pager.proxy.call import Pipeline
+from pager.proxy.call_log import CallLog
 from pager.proxy.relay import Scope, Send
 from pager.proxy.request_body import Receive
 from pager.proxy.serving.metrics import Metrics, ProxyState
-from pager.proxy.upstream import Upstream
 from pager.wire.dialect import Dialect
 
 NO_WEBSOCKET = "this endpoint speaks HTTP only: send a POST; an answer can be streamed as server-sent events"
@@ -38,18 +39,18 @@ class App:
         self,
         pipeline: Pipeline,
         dialects: list[Dialect],
-        upstream: Upstream,
         calls: CallLog | None,
-        on_start: Callable[[], None],
+        on_start: Callable[[], Awaitable[None]],
         on_stop: Callable[[], Awaitable[None]],
+        folder: Path,
         counted: Metrics | None = None,
         dashboard: DashboardRoutes | None = None,
     ) -> None:
+        self._folder = folder  # that the log is in
         self._counted = counted or Metrics()
         self._dashboard = dashboard
         self._pipeline = pipeline
         self._dialects = dialects
-        self._upstream = upstream
         self._log = calls.writer if calls is not None else None
         self._sessions = calls.sessions if calls is not None else ()
         self._on_start = on_start
@@ -106,10 +107,16 @@ class App:
                 "open": log is not None and log.present,
                 "begun_anew": log.begun_anew if log else 0,
                 "failed_writes": log.failures if log else 0,
-                "last_failure": pipeline.without_paths(log.last_failure) if log else "the log could not be opened",
+                "last_failure": self._without_paths(log.last_failure) if log else "the log could not be opened",
             },
         }
         await _json(send, 200, facts)
+
+    def _without_paths(self, text: str) -> str:
+        """A text that does not show where on the disk the log is."""
+        for folder in (self._folder.resolve(), self._folder.absolute()):
+            text = text.replace(f"{folder}/", "").replace(str(folder), "the data folder")
+        return text
 
     async def _metrics(self, scope: Scope, _: Receive, send: Send) -> None:
         """What was counted, for Prometheus."""
@@ -124,12 +131,9 @@ class App:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                await self._upstream.start()
-                self._pipeline.warm_up()
-                self._on_start()
+                await self._on_start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                await self._upstream.close()
                 await self._on_stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return

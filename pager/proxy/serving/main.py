@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 from time import time
 from typing import NamedTuple
 
@@ -21,7 +22,8 @@ from pager.paging.pager import Pager
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import UNCHANGED, Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
-from pager.proxy.call import CallLog, Pipeline
+from pager.proxy.call import Pipeline
+from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.log_records import PlacedCall
 from pager.proxy.serving.advice import Advice
@@ -84,12 +86,15 @@ def build(
     _recall(settings, pager, store)
     learner = Learner(pager, store, command(settings)) if pager and store and may_learn(settings) else None
 
-    def start() -> None:
+    async def start() -> None:
+        await upstream.start()
+        pipeline.warm_up()
         if learner is not None:
             learner.start()
 
     async def stop() -> None:
         try:
+            await upstream.close()
             if learner is not None:
                 await learner.stop()
             if shown is not None:
@@ -100,7 +105,13 @@ def build(
                 await asyncio.to_thread(store.close)
 
     spoken = [dialects.load(name) for name in dialects.names()]
-    return Door(App(pipeline, spoken, upstream, calls, start, stop, metrics, shown), settings, tenants.keys())
+    app = App(pipeline, spoken, calls, start, stop, _folder(settings), metrics, shown)
+    return Door(app, settings, tenants.keys())
+
+
+def _folder(settings: Settings) -> Path:
+    """The folder that the log is in; the data folder where it is in none."""
+    return Location(settings.store_url).folder or settings.data_dir
 
 
 def _guarded(console: Console | None, fail_open: FailOpen) -> Callable[[PlacedCall, Sequence[Event]], None]:
@@ -178,10 +189,9 @@ def run(
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE,
     )
-    folder = Location(settings.store_url).folder or settings.data_dir
-    presence = Presence(folder)
+    presence = Presence(_folder(settings))
     if presence.other:
-        log.warning("the log in %s is also written by %s", folder, presence.other)
+        log.warning("the log in %s is also written by %s", _folder(settings), presence.other)
     server = _Server(config, settings, presence, spoken, shows=dashboard is not None)
     with suppress(KeyboardInterrupt):
         server.run()
