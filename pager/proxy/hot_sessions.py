@@ -16,14 +16,7 @@ from pager.log.body_delta import Recipe, take_apart
 from pager.log.store import Store
 from pager.paging.pager import Pager
 from pager.proxy.fail_open import FailOpen
-from pager.proxy.log_records import (
-    Arrival,
-    CallHistory,
-    Incoming,
-    PlacedCall,
-    fingerprints_of_answer,
-    harness_of,
-)
+from pager.proxy.log_records import Arrival, CallHistory, Incoming, PlacedCall, fingerprints_of_answer, harness_of
 from pager.sessions import registry
 from pager.sessions.identity import Key, session_key
 from pager.sessions.lineage import (

@@ -29,27 +29,11 @@ from pager.log.store import Batch, Place, moved_head
 from pager.paging.pager import Paged
 from pager.proxy import redaction
 from pager.sessions.identity import SESSION_HEADERS, Key
-from pager.sessions.lineage import (
-    History,
-    Placement,
-    Session,
-)
-from pager.values import (
-    Answer,
-    Message,
-    Request,
-    ToolUse,
-)
+from pager.sessions.lineage import History, Placement, Session
+from pager.values import Answer, Message, Request, ToolUse
 from pager.wire.dialect import Dialect
 
-LOGGED_HEADERS = (
-    "user-agent",
-    "originator",
-    "anthropic-version",
-    "anthropic-beta",
-    "openai-beta",
-    *SESSION_HEADERS,
-)
+LOGGED_HEADERS = ("user-agent", "originator", "anthropic-version", "anthropic-beta", "openai-beta", *SESSION_HEADERS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,7 @@ from urllib.parse import parse_qsl
 import msgspec
 import orjson
 
-from pager.log.events import (
-    AnswerFinished,
-    AttemptFailed,
-    Bypassed,
-    Event,
-    LegFailed,
-    LegFinished,
-)
+from pager.log.events import AnswerFinished, AttemptFailed, Bypassed, Event, LegFailed, LegFinished
 from pager.sessions.identity import credentials_of
 
 QUERY = frozenset({"key", "api_key", "api-key", "apikey", "access_token", "token"})

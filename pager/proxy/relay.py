@@ -188,8 +188,7 @@ class Relay:
         scope, attempt, body = self._scope, self.attempt, leg.body
         attempt.begin_leg()
         headers = passed_on(
-            scope["headers"],
-            also=[b"accept-encoding"] * leg.readable + [b"content-encoding"] * (not leg.own_bytes),
+            scope["headers"], also=[b"accept-encoding"] * leg.readable + [b"content-encoding"] * (not leg.own_bytes)
         )
         if leg.readable:
             headers.append((b"accept-encoding", b"identity"))

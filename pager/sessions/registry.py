@@ -8,13 +8,7 @@ from itertools import islice
 from pager.log.fingerprints import answer_fingerprint, session_key_fingerprint, tool_call_fingerprint
 from pager.log.store import Place
 from pager.sessions.identity import Key
-from pager.sessions.lineage import (
-    History,
-    Placement,
-    Session,
-    grows,
-    shares,
-)
+from pager.sessions.lineage import History, Placement, Session, grows, shares
 
 IDS_LOOKED_UP = 8  # newest tool call ids by which a history without any known beginning is looked for
 

@@ -12,14 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from pager.log.events import (
-    AnswerFinished,
-    AttemptFailed,
-    Bypassed,
-    Event,
-    LegFinished,
-    Repacked,
-)
+from pager.log.events import AnswerFinished, AttemptFailed, Bypassed, Event, LegFinished, Repacked
 from pager.proxy.log_records import PlacedCall
 from pager.terminal import say
 from pager.values import Usage

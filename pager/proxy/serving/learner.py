@@ -19,12 +19,7 @@ from pager.errors import StoreError
 from pager.log.store import Store
 from pager.log.stores import Location
 from pager.paging.pager import Pager
-from pager.paging.priors import (
-    LOG,
-    Version,
-    newest,
-    recalled,
-)
+from pager.paging.priors import LOG, Version, newest, recalled
 
 NICENESS = 15
 LONGEST = 3_600.0  # seconds after which working it out is given up

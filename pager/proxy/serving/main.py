@@ -30,18 +30,8 @@ from pager.proxy.serving.advice import Advice
 from pager.proxy.serving.app import App, DashboardRoutes
 from pager.proxy.serving.connection import connection
 from pager.proxy.serving.console import Console, Price
-from pager.proxy.serving.doors import (
-    Door,
-    expect_closed,
-    expect_elsewhere,
-    tenants_of,
-)
-from pager.proxy.serving.learner import (
-    Learner,
-    command,
-    may_learn,
-    recall,
-)
+from pager.proxy.serving.doors import Door, expect_closed, expect_elsewhere, tenants_of
+from pager.proxy.serving.learner import Learner, command, may_learn, recall
 from pager.proxy.serving.metrics import Meter, Metrics
 from pager.proxy.serving.presence import Presence
 from pager.proxy.upstream import Upstream

@@ -14,15 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from pager.log.bypass import BypassReason
-from pager.log.events import (
-    AnswerFinished,
-    Bypassed,
-    Event,
-    LegFinished,
-    RepackCause,
-    Repacked,
-    SessionOpened,
-)
+from pager.log.events import AnswerFinished, Bypassed, Event, LegFinished, RepackCause, Repacked, SessionOpened
 from pager.proxy.attempt import Attempt
 from pager.proxy.fail_open import FailOpen
 from pager.values import Usage

@@ -10,14 +10,7 @@ from typing import ClassVar, NamedTuple, Self
 from pager.errors import StoreConflict, StoreCorrupt, StoreError
 from pager.log.blob_codec import digest_of
 from pager.log.events import SessionOpened, decode, encode
-from pager.log.store import (
-    Batch,
-    Check,
-    Place,
-    Stored,
-    conflict,
-    moved_head,
-)
+from pager.log.store import Batch, Check, Place, Stored, conflict, moved_head
 
 
 class _Row(NamedTuple):

@@ -16,13 +16,7 @@ from pager.errors import StoreCorrupt
 from pager.log.blob_codec import Packed, digest_of, unpack
 from pager.log.events import SCHEMA_VERSION, Event, decode
 from pager.log.store import Check
-from pager.log.stores.sqlite.file import (
-    FolderLock,
-    open_reader,
-    open_writer,
-    telling,
-    transaction,
-)
+from pager.log.stores.sqlite.file import FolderLock, open_reader, open_writer, telling, transaction
 from pager.log.stores.sqlite.salvage import salvage
 
 _STEP = 500

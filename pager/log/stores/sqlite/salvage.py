@@ -26,14 +26,7 @@ from pager.log.events import (
     decode,
 )
 from pager.log.fingerprints import answer_fingerprint, session_key_fingerprint, tool_call_fingerprint
-from pager.log.stores.sqlite.file import (
-    PAGE,
-    FolderLock,
-    open_writer,
-    sync,
-    telling,
-    transaction,
-)
+from pager.log.stores.sqlite.file import PAGE, FolderLock, open_writer, sync, telling, transaction
 from pager.log.stores.sqlite.raw_pages import RawRow, opened
 
 _EVENT = "INSERT OR IGNORE INTO events (seq, session, at, version, kind, data) VALUES (?, ?, ?, ?, ?, ?)"

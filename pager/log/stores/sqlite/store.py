@@ -16,12 +16,7 @@ from typing import Any, ClassVar, Self
 from pager.errors import StoreCorrupt, StoreError
 from pager.log.blob_codec import Packed, unpack
 from pager.log.events import decode
-from pager.log.store import (
-    Batch,
-    Check,
-    Place,
-    Stored,
-)
+from pager.log.store import Batch, Check, Place, Stored
 from pager.log.stores.sqlite.check import check_file
 from pager.log.stores.sqlite.file import FILE_NAME, SUFFIX, expect_log, identity, is_log, open_reader, telling
 from pager.log.stores.sqlite.salvage import salvage
