@@ -1,8 +1,11 @@
 """What every store must do: keep events and blobs durably, in order, and give them back.
 
 A store is one folder in ``pager/log/stores``, which is found by its name. Content is kept apart from events: a blob is
-known by its SHA-256 and stored once. A fingerprint (``pager.log.fingerprints``) is kept with the place in
-the log that last claimed it, inside one tenant.
+known by its SHA-256 and stored once.
+
+A fingerprint is a hash by which a later call finds this one, also after a restart or on another instance: of its
+history (``pager.sessions.lineage``), of a tool call that it issued, of its answer, or of the client's name for the
+session. It is kept with the place in the log that last claimed it, inside one tenant.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,3 +112,18 @@ def moved_head(head: bytes, by: bytes) -> bytes:
 def conflict(session: str) -> str:
     """What a store says of a batch whose session stands elsewhere."""
     return f"session {session} went on without this call: another one was logged first, or one before it was not"
+
+
+def tool_call_fingerprint(call_id: str) -> bytes:
+    """The fingerprint under which the call that issued a tool call is found."""
+    return sha256(b"call\0" + call_id.encode()).digest()
+
+
+def answer_fingerprint(answer_id: str) -> bytes:
+    """The fingerprint under which the call with this answer is found."""
+    return sha256(b"answer\0" + answer_id.encode()).digest()
+
+
+def session_key_fingerprint(source: str, value: str) -> bytes:
+    """The fingerprint under which a session that the client named is found."""
+    return sha256(f"key\0{source}\0{value}".encode()).digest()

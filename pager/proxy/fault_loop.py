@@ -299,9 +299,7 @@ class FaultLoop:
             return False
         self._tries += 1
         wait = self._retries.delay(setback, self._settings.moment())
-        spot = self._call.placement
-        where = (spot.branch.number, spot.call, spot.attempt, self.rounds + 1, self._tries)
-        error = setback.error[:LONGEST_ERROR]
+        where, error = (*self._call.address, self.rounds + 1, self._tries), setback.error[:LONGEST_ERROR]
         failed = LegFailed(*where, phase=setback.phase, error=error, status=setback.status, wait=wait)
         yield Append(self._settings.now(), [failed])
         if wait is None:
@@ -425,9 +423,7 @@ class FaultLoop:
         said, body = msgspec.json.encode(leg), b"".join(self._attempt.chunks)
         answer = stitcher.answer()
         finished = LegFinished(
-            branch=branch,
-            call=call.placement.call,
-            attempt=call.placement.attempt,
+            *call.address,
             leg=self.rounds,
             said=sha256(said).hexdigest(),
             body=sha256(body).hexdigest(),
@@ -484,7 +480,7 @@ class FaultLoop:
 
     def _bypassed(self, reason: BypassReason, detail: str) -> Flow[None]:
         self._paged.table.sent_in_full(detail if reason == BypassReason.REFUSED else "")
-        yield Append(self._settings.now(), [Bypassed(reason, detail, *self._call.spot[1:])])
+        yield Append(self._settings.now(), [Bypassed(reason, detail, *self._call.address[:2])])
 
     def _shorten(self, found: Overflow) -> Flow[bool]:
         """Evict harder after the provider said that the prompt is too long; whether it is shorter now."""

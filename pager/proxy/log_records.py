@@ -24,13 +24,12 @@ from pager.log.events import (
     ToolCalled,
     encode,
 )
-from pager.log.fingerprints import answer_fingerprint, tool_call_fingerprint
-from pager.log.store import Batch, Place, moved_head
+from pager.log.store import Batch, Place, answer_fingerprint, moved_head, tool_call_fingerprint
 from pager.paging.pager import Paged
 from pager.proxy import redaction
 from pager.sessions.identity import SESSION_HEADERS, Key
 from pager.sessions.lineage import History, Placement, Session
-from pager.values import Answer, Message, Request, ToolUse
+from pager.values import Answer, CallAddress, Message, Request, ToolUse
 from pager.wire.dialect import Dialect
 
 LOGGED_HEADERS = ("user-agent", "originator", "anthropic-version", "anthropic-beta", "openai-beta", *SESSION_HEADERS)
@@ -81,6 +80,11 @@ class PlacedCall:
         """The call's place in the log."""
         return Place(self.session.id, self.placement.branch.number, self.placement.call)
 
+    @property
+    def address(self) -> CallAddress:
+        """The branch, the number and the attempt of the call."""
+        return CallAddress(self.placement.branch.number, self.placement.call, self.placement.attempt)
+
 
 class Arrival(NamedTuple):
     """A call that is yet to be logged, with what its record holds; ``opened`` if its session begins with it."""
@@ -112,12 +116,6 @@ class Outcome:
     named: int = 0
 
 
-def moved_on(head: bytes, call: PlacedCall) -> bytes:
-    """The hash over all calls of a session, with this one."""
-    _, branch, number = call.spot
-    return sha256(head + f"{branch} {number} {call.placement.attempt} {call.recipe.body}".encode()).digest()[:16]
-
-
 def time_of(headers: Mapping[str, str], *, trusted: bool) -> float:
     """The time of a call now, in seconds since 1970; ``trusted`` if its client may state it in a header."""
     stated = headers.get("x-pager-now") if trusted else None
@@ -138,43 +136,133 @@ def received(arrival: Arrival, *, paging: bool, missed: Bypassed | None = None) 
 
     ``missed`` says what went unlogged before it. ``paging`` is False where no call is ever paged.
     """
-    call, session = arrival.call, arrival.call.session
-    events, blobs = call_events(call, opened=arrival.opened), arrival.blobs
+    call, session, blobs = arrival.call, arrival.call.session, arrival.blobs
+    incoming, placement, where = call.incoming, call.placement, call.address[:2]
+    events: list[Event] = []
+    if arrival.opened:
+        key, source = (call.history.key.value, call.history.key.source) if call.history.key else ("", "lineage")
+        events.append(SessionOpened(session.tenant, key, source, session.harness, session.arm, session.learned))
+    if placement.opened is not None:
+        events.append(placement.opened)
+    events.append(_call_received(call))
+    if incoming.unread:
+        events.append(Bypassed(BypassReason.NOT_UNDERSTOOD, incoming.unread, *where))
     if session.unpaged and paging:
-        events.append(Bypassed(BypassReason.PAGE_TABLE, session.unpaged, *call.spot[1:]))
+        events.append(Bypassed(BypassReason.PAGE_TABLE, session.unpaged, *where))
     elif call.paged is not None:
         events += call.paged.events
         blobs |= call.paged.blobs
     if missed is not None:
         events.append(missed)
-    after, session.head = session.head, moved_on(session.head, call)
-    at, fingerprints = call.incoming.at, arrival.fingerprints
-    return Batch(session.id, at, events, blobs, session.tenant, fingerprints, after=after, head=session.head)
+    after, session.head = session.head, _moved_on(session.head, call)
+    fingerprints = arrival.fingerprints
+    return Batch(session.id, incoming.at, events, blobs, session.tenant, fingerprints, after=after, head=session.head)
+
+
+def _moved_on(head: bytes, call: PlacedCall) -> bytes:
+    """The hash over all calls of a session, with this one."""
+    branch, number, attempt = call.address
+    return sha256(head + f"{branch} {number} {attempt} {call.recipe.body}".encode()).digest()[:16]
+
+
+def _call_received(call: PlacedCall) -> CallReceived:
+    incoming, request, recipe, parent = call.incoming, call.incoming.request, call.recipe, call.placement.parent
+    shown = {name: incoming.headers[name] for name in LOGGED_HEADERS if name in incoming.headers}
+    return CallReceived(
+        *call.address,
+        dialect=incoming.dialect.name,
+        path=incoming.path,
+        model=request.model,
+        stream=request.stream,
+        body=recipe.body,
+        size=recipe.size,
+        skeleton=recipe.skeleton,
+        cuts=recipe.cuts,
+        keep=recipe.keep,
+        messages=recipe.messages,
+        separator=recipe.separator,
+        parent_branch=parent.number if parent else None,
+        parent_call=parent.call if parent else 0,
+        encoding=incoming.encoding,
+        lineage=call.history.past.fingerprint.hex(),
+        server_state=request.server_state,
+        headers={name: redaction.words(value, incoming.secrets) for name, value in shown.items()},
+        head_marks=list(request.head_marks),
+        auto_mark=request.auto_mark,
+    )
 
 
 def answered(call: PlacedCall, answer: Answer, outcome: Outcome, estimate: int) -> Batch:
     """The record of a whole answer and its tool calls; ``estimate`` is our own count of the prompt, 0 if unknown."""
-    blobs = {sha256(outcome.body).digest(): outcome.body}
-    events: list[Event] = [answer_finished(call, answer, outcome, estimate)]
-    events += [tool_called(call, use, blobs) for use in answer.calls]
+    body = sha256(outcome.body)
+    finished = AnswerFinished(
+        *call.address,
+        status=outcome.status,
+        finish=answer.finish,
+        body=body.hexdigest(),
+        size=len(outcome.body),
+        first_byte_ms=round(outcome.first_byte_ms, 3),
+        total_ms=round(outcome.total_ms, 3),
+        model=call.incoming.request.model,
+        served=answer.model,
+        answer_id=answer.id,
+        usage=answer.usage,
+        estimate=estimate,
+        encoding=outcome.encoding,
+        error=answer.error,
+        sent=outcome.sent,
+        sent_size=outcome.sent_size,
+        legs=outcome.legs,
+        named=outcome.named,
+    )
+    blobs = {body.digest(): outcome.body}
+    events = [finished, *(_tool_called(call, use, blobs) for use in answer.calls)]
     return _later(call, outcome.at, events, blobs, fingerprints_of_answer(call, answer))
+
+
+def _tool_called(call: PlacedCall, use: ToolUse, blobs: dict[bytes, bytes]) -> ToolCalled:
+    """One tool call; the same arguments in another order or spacing give the same idempotency key."""
+    arguments = use.arguments.encode()
+    blobs[sha256(arguments).digest()] = arguments
+    try:
+        canonical = orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONDecodeError:
+        canonical = arguments
+    session, branch, number = call.spot
+    return ToolCalled(
+        *call.address,
+        index=use.index,
+        tool=use.name,
+        call_id=use.call_id,
+        arguments=sha256(arguments).hexdigest(),
+        key=f"{session}:{branch}:{number}:{use.index}:{use.name}:{sha256(canonical).hexdigest()[:16]}",
+    )
 
 
 def failed(call: PlacedCall, phase: FailurePhase, error: str, outcome: Outcome) -> Batch:
     """The record of an attempt that brought no whole answer."""
-    blobs = {sha256(outcome.body).digest(): outcome.body} if outcome.body else {}
-    return _later(call, outcome.at, [attempt_failed(call, phase, error, outcome)], blobs)
+    body = outcome.body
+    failure = AttemptFailed(
+        *call.address,
+        phase=phase,
+        error=error[:2000],
+        status=outcome.status,
+        retry_after=outcome.retry_after,
+        body=sha256(body).hexdigest() if body else "",
+        size=len(body),
+        total_ms=round(outcome.total_ms, 3),
+    )
+    return _later(call, outcome.at, [failure], {sha256(body).digest(): body} if body else {})
 
 
 def counted(call: PlacedCall, estimate: int, at: float) -> Batch:
     """The record of our own count of a prompt that was still being counted when its answer was recorded."""
-    spot, attempt = call.spot, call.placement.attempt
-    return _later(call, at, [PromptCounted(branch=spot.branch, call=spot.call, attempt=attempt, estimate=estimate)])
+    return _later(call, at, [PromptCounted(*call.address, estimate=estimate)])
 
 
 def bypassed(call: PlacedCall, reason: BypassReason, detail: str, at: float) -> Batch:
     """The record of a call that went out without our help after all."""
-    return _later(call, at, [Bypassed(reason, detail, *call.spot[1:])])
+    return _later(call, at, [Bypassed(reason, detail, *call.address[:2])])
 
 
 def decided(call: PlacedCall, at: float, events: Sequence[Event], blobs: Mapping[bytes, bytes]) -> Batch:
@@ -195,116 +283,6 @@ def _later(
     """A record that nobody waits for, without the call's credentials."""
     events, blobs = redaction.safe(events, blobs, call.incoming.secrets)
     return Batch(call.session.id, at, events, blobs, call.session.tenant, fingerprints, urgent=False)
-
-
-def call_events(call: PlacedCall, *, opened: bool) -> list[Event]:
-    """The events of a call that arrives; ``opened`` if its session begins with it."""
-    placement, incoming, recipe = call.placement, call.incoming, call.recipe
-    key, past, _ = call.history
-    events: list[Event] = []
-    if opened:
-        value, source = (key.value, key.source) if key else ("", "lineage")
-        session = call.session
-        events.append(SessionOpened(session.tenant, value, source, session.harness, session.arm, session.learned))
-    if placement.opened is not None:
-        events.append(placement.opened)
-    parent, headers = placement.parent, incoming.headers
-    events.append(
-        CallReceived(
-            branch=placement.branch.number,
-            call=placement.call,
-            attempt=placement.attempt,
-            dialect=incoming.dialect.name,
-            path=incoming.path,
-            model=incoming.request.model,
-            stream=incoming.request.stream,
-            body=recipe.body,
-            size=recipe.size,
-            skeleton=recipe.skeleton,
-            cuts=recipe.cuts,
-            keep=recipe.keep,
-            messages=recipe.messages,
-            separator=recipe.separator,
-            parent_branch=parent.number if parent else None,
-            parent_call=parent.call if parent else 0,
-            encoding=incoming.encoding,
-            lineage=past.fingerprint.hex(),
-            server_state=incoming.request.server_state,
-            headers={
-                name: redaction.words(headers[name], incoming.secrets) for name in LOGGED_HEADERS if name in headers
-            },
-            head_marks=list(incoming.request.head_marks),
-            auto_mark=incoming.request.auto_mark,
-        )
-    )
-    if incoming.unread:
-        events.append(Bypassed(BypassReason.NOT_UNDERSTOOD, incoming.unread, placement.branch.number, placement.call))
-    return events
-
-
-def answer_finished(call: PlacedCall, answer: Answer, outcome: Outcome, estimate: int) -> AnswerFinished:
-    """The event of a whole answer."""
-    placement = call.placement
-    return AnswerFinished(
-        branch=placement.branch.number,
-        call=placement.call,
-        attempt=placement.attempt,
-        status=outcome.status,
-        finish=answer.finish,
-        body=sha256(outcome.body).hexdigest(),
-        size=len(outcome.body),
-        first_byte_ms=round(outcome.first_byte_ms, 3),
-        total_ms=round(outcome.total_ms, 3),
-        model=call.incoming.request.model,
-        served=answer.model,
-        answer_id=answer.id,
-        usage=answer.usage,
-        estimate=estimate,
-        encoding=outcome.encoding,
-        error=answer.error,
-        sent=outcome.sent,
-        sent_size=outcome.sent_size,
-        legs=outcome.legs,
-        named=outcome.named,
-    )
-
-
-def attempt_failed(call: PlacedCall, phase: FailurePhase, error: str, outcome: Outcome) -> AttemptFailed:
-    """The event of an attempt that brought no whole answer."""
-    return AttemptFailed(
-        branch=call.placement.branch.number,
-        call=call.placement.call,
-        attempt=call.placement.attempt,
-        phase=phase,
-        error=error[:2000],
-        status=outcome.status,
-        retry_after=outcome.retry_after,
-        body=sha256(outcome.body).hexdigest() if outcome.body else "",
-        size=len(outcome.body),
-        total_ms=round(outcome.total_ms, 3),
-    )
-
-
-def tool_called(call: PlacedCall, use: ToolUse, blobs: dict[bytes, bytes]) -> ToolCalled:
-    """The event of one tool call; the same arguments in another order or spacing give the same idempotency key."""
-    arguments = use.arguments.encode()
-    blobs[sha256(arguments).digest()] = arguments
-    try:
-        canonical = orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS)
-    except orjson.JSONDecodeError:
-        canonical = arguments
-    spot, attempt = call.spot, call.placement.attempt
-    hashed = sha256(canonical).hexdigest()[:16]
-    return ToolCalled(
-        branch=spot.branch,
-        call=spot.call,
-        attempt=attempt,
-        index=use.index,
-        tool=use.name,
-        call_id=use.call_id,
-        arguments=sha256(arguments).hexdigest(),
-        key=f"{spot.session}:{spot.branch}:{spot.call}:{use.index}:{use.name}:{hashed}",
-    )
 
 
 def fingerprints_of_answer(call: PlacedCall, answer: Answer) -> dict[bytes, Place]:

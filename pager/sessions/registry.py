@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import islice
 
-from pager.log.fingerprints import answer_fingerprint, session_key_fingerprint, tool_call_fingerprint
-from pager.log.store import Place
+from pager.log.store import Place, answer_fingerprint, session_key_fingerprint, tool_call_fingerprint
 from pager.sessions.identity import Key
 from pager.sessions.lineage import History, Placement, Session, grows, shares
 

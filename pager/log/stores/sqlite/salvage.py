@@ -25,7 +25,7 @@ from pager.log.events import (
     ToolCalled,
     decode,
 )
-from pager.log.fingerprints import answer_fingerprint, session_key_fingerprint, tool_call_fingerprint
+from pager.log.store import answer_fingerprint, session_key_fingerprint, tool_call_fingerprint
 from pager.log.stores.sqlite.file import PAGE, FolderLock, open_writer, sync, telling, transaction
 from pager.log.stores.sqlite.raw_pages import RawRow, opened
 
