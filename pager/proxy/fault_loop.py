@@ -4,7 +4,7 @@ It yields commands (send this request, show the client that, make these events d
 httpx's ``auth_flow`` is; ``relay`` carries them out.
 
 The first leg carries the paged prompt. Where the model asks for pages, it is answered from the log and another leg goes
-out; the client's stream goes on where it was. A request that the provider refuses is evicted harder if it was too long,
+out, which continues the client's stream. A request that the provider refuses is evicted harder if it was too long,
 else it is sent once more as the client wrote it. A hidden leg that fails before the client was shown anything of it is
 sent again; the first leg is the client's own to repeat.
 """
@@ -41,13 +41,13 @@ from pager.tools.decide import ToolAsSent
 from pager.wire.stitching import LegEnd, Stitcher
 
 REFUSALS = frozenset({400, 413, 422})
-"""Statuses by which a provider says that it does not like the request itself."""
+"""Statuses of an error that lies in the request itself."""
 
 LOOKED_INTO = REFUSALS | {500}
 """Statuses that may mean that the prompt is too long; some local servers say so with a 500."""
 
 SURELY = 1.15  # by how much our own count of a prompt must be over the window before it is believed
-LEAST = (0.15, 0.5)  # the share of a prompt that goes at least when it is refused for the first and the second time
+LEAST = (0.15, 0.5)  # the least share of a prompt to evict when it is refused for the first and the second time
 LONGEST_ERROR = 500  # characters of an error that are logged
 log = logging.getLogger("ctxpager")
 
@@ -139,7 +139,7 @@ class Came(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """What a fault loop goes by."""
+    """The limits, clocks and chance of a fault loop."""
 
     retries: RetryLimits
     largest: int  # bytes of an answer in one piece that is read
@@ -221,7 +221,7 @@ class FaultLoop:
         return not self._torn
 
     def _fit(self, counted: int) -> Flow[None]:
-        """Make a prompt fit the model's window if it does not; the client's has so many tokens by our own count.
+        """Make a prompt fit the model's window if it does not; ``counted`` is our own count of the client's prompt.
 
         A rescue for nothing costs the whole cached prefix, a refused request costs nothing and is rescued then. So a
         prompt that the provider still holds waits to be refused. Of others, what the provider reported of this branch
@@ -309,7 +309,7 @@ class FaultLoop:
         return True
 
     def _stream(self, stitcher: Stitcher) -> Flow[Came]:
-        """Pass a stream on as it comes, without what is held back; one that is refused is followed by another."""
+        """Pass a stream on as it comes, without what is held back; a refused stream is followed by another."""
         if not self._started:
             yield from self._start(StartReply(rewritten=True))
         opening = Opening(hidden=bool(self.rounds))
@@ -320,35 +320,24 @@ class FaultLoop:
                 out += stitcher.feed(opening.release())
             self._spoken = self._spoken or bool(out)
             yield Show(out)
-            if opening.found is not None:
-                if (yield from self._shorten(opening.found)):
-                    self._go_on(stitcher)
-                    return Came.AGAIN
-                yield from self._give_up(stitcher, opening)
-            if opening.setback is not None:
-                if (yield from self._again(opening.setback)):
-                    return Came.AGAIN
-                yield from self._give_up(stitcher, opening)
+            if opening.overflow is None and opening.setback is None:
+                continue
+            if opening.overflow is not None and (yield from self._shorten(opening.overflow)):
+                self._go_on(stitcher)
+                return Came.AGAIN
+            if opening.setback is not None and (yield from self._again(opening.setback)):
+                return Came.AGAIN
+            self._given_up = True  # the client is shown the error, and the answer is over
+            yield Show(stitcher.feed(opening.release()))
         yield Show(stitcher.feed(opening.release()))
-        return Came.AGAIN if (yield from self._broke_off(stitcher)) else Came.LEG
-
-    def _give_up(self, stitcher: Stitcher, opening: Opening) -> Flow[None]:
-        """Show the client the error in a stream; whatever else comes of it, the answer is over then."""
-        self._given_up = True
-        yield Show(stitcher.feed(opening.release()))
-
-    def _broke_off(self, stitcher: Stitcher) -> Flow[bool]:
-        """Whether a hidden leg ended without an end, and is sent again."""
-        if not self.rounds or not stitcher.silent:
-            return False
-        answer = stitcher.answer()
-        if answer.complete:
-            return False
-        error = answer.error or "the stream ended before the answer did"
-        return (yield from self._again(Setback(FailurePhase.STREAM, error)))
+        if self.rounds and stitcher.silent and not (answer := stitcher.answer()).complete:
+            error = answer.error or "the stream ended before the answer did"
+            if (yield from self._again(Setback(FailurePhase.STREAM, error))):
+                return Came.AGAIN
+        return Came.LEG
 
     def _go_on(self, stitcher: Stitcher) -> None:
-        """The next leg goes on with the client's stream; where none of it has been sent, it begins it."""
+        """Have the next leg continue the client's stream, or begin it where nothing of it has been sent."""
         if self._spoken:
             stitcher.go_on()
         else:
@@ -382,7 +371,11 @@ class FaultLoop:
             stitcher.go_on()
             return True
         if held.calls and held.whole and not held.mixed and not held.shown and not self._fell_back:
-            yield from self._ask_anew(stitcher)
+            # The model calls what it can't call, and nothing else: let it answer the client's own request.
+            stitcher.go_on()
+            self._fall_back()
+            asked = f"page_in was called {self.rounds + 1} times for one answer"
+            yield from self._bypassed(BypassReason.KEPT_ASKING, asked)
             return True
         end = stitcher.finish()
         if not self._started:
@@ -390,21 +383,13 @@ class FaultLoop:
         yield Show(end)
         return False
 
-    def _ask_anew(self, stitcher: Stitcher) -> Flow[None]:
-        """The model calls what it can't call and says nothing else: let it answer the client's own request."""
-        stitcher.go_on()
-        self._fall_back()
-        yield from self._bypassed(
-            BypassReason.KEPT_ASKING, f"page_in was called {self.rounds + 1} times for one answer"
-        )
-
     def _fall_back(self) -> None:
         """Let the client's own request go out from now on, in which its tools are whole."""
         self._unmodified = self._fell_back = True
         self._guard.sent_as(None)
 
     def _answer(self, stitcher: Stitcher, held: LegEnd, begun: float) -> Flow[None]:
-        """Answer what the model asked for, keep the leg in the prompt, and log it before anything goes on."""
+        """Answer the calls that the client must not see, keep the leg in the prompt, and make it durable."""
         call, table = self._call, self._paged.table
         pager, branch = self._pager, call.placement.branch.number
         reply = partial(
@@ -413,7 +398,7 @@ class FaultLoop:
             table.tool,
             lambda handle: pager.resolve(call.session.pages, branch, handle),
             lambda held_call: self._guard.refusal(held_call, table.tool),
-            limit=self._room(),
+            limit=self._paged.reply_limit(self._tokens(self._outgoing.size)),
             rounds=self.rounds + 1,
         )
         replies: rules.Replies = yield InThread(reply)
@@ -444,16 +429,12 @@ class FaultLoop:
         if not held.mixed:
             self._outgoing = self._outgoing.followed_by(self._dialect.appended(leg))
 
-    def _room(self) -> int:
-        """How many characters of pages still fit the model's window."""
-        return self._paged.reply_limit(self._tokens(self._outgoing.size))
-
     def _tokens(self, size: float) -> int:
         """The provider's tokens in a number of bytes of the prompt, by the branch's yardstick."""
         return self._paged.table.yardstick.tokens(size)
 
     def _refused(self, head: ResponseHead) -> Flow[bool]:
-        """What to do with a request that the provider does not accept; whether another one goes out."""
+        """Change a request that the provider refused; False where there is nothing else to send."""
         if self._refusal:
             return False
         body: bytes = yield ReadBody()
@@ -483,7 +464,7 @@ class FaultLoop:
         yield Append(self._settings.now(), [Bypassed(reason, detail, *self._call.address[:2])])
 
     def _shorten(self, found: Overflow) -> Flow[bool]:
-        """Evict harder after the provider said that the prompt is too long; whether it is shorter now."""
+        """Evict harder after the provider refused a prompt as too long; whether it is shorter now."""
         if self._rescues >= len(LEAST):
             return False
         self._rescues += 1

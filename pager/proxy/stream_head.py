@@ -2,7 +2,7 @@
 
 Some providers accept a request, begin the stream and only then say that the prompt was too long, or that they are
 overloaded. Nothing has been shown by then, so a shorter prompt can still be sent, or a hidden leg once more, if that
-one event does not reach the client.
+event does not reach the client.
 """
 
 from pager.paging.context_length import Overflow, overflow
@@ -14,9 +14,9 @@ EVENTS = 4
 
 
 class Opening:
-    """The beginning of one stream; ``found`` is what the error says, once it has come.
+    """The beginning of one stream; ``overflow`` is the error of a prompt that is too long, None until it comes.
 
-    That of a ``hidden`` leg lasts until it is released; any other error is a ``setback`` of it.
+    The beginning of a ``hidden`` leg lasts until it is released; any other error in it is a ``setback``.
     """
 
     def __init__(self, *, hidden: bool = False) -> None:
@@ -24,7 +24,7 @@ class Opening:
         self._hidden = hidden
         self._left = EVENTS
         self._withheld = b""
-        self.found: Overflow | None = None
+        self.overflow: Overflow | None = None
         self.setback: Setback | None = None
 
     def feed(self, chunk: bytes) -> bytes:
@@ -34,19 +34,19 @@ class Opening:
         events = self._decoder.feed(chunk)
         for at, event in enumerate(events):
             if b"error" in event.raw:
-                self.found = overflow(200, event.data)
-                self.setback = stream_error(event.data) if self._hidden and self.found is None else None
-            if self.found is not None or self.setback is not None:
-                self._withheld = b"".join(one.raw for one in events[at:])
-                return b"".join(one.raw for one in events[:at])
+                self.overflow = overflow(200, event.data)
+                self.setback = stream_error(event.data) if self._hidden and self.overflow is None else None
+            if self.overflow is not None or self.setback is not None:
+                self._withheld = b"".join(later.raw for later in events[at:])
+                return b"".join(earlier.raw for earlier in events[:at])
             self._left -= bool(event.data) and not self._hidden
             if not self._left:
                 break
-        passed = b"".join(one.raw for one in events)
+        passed = b"".join(event.raw for event in events)
         return passed if self._left else passed + self._decoder.rest()
 
     def release(self) -> bytes:
         """What was kept back, for a stream that has ended or whose error is to be shown after all."""
         kept, self._withheld = self._withheld + (self._decoder.rest() if self._left else b""), b""
-        self._left, self.found, self.setback = 0, None, None
+        self._left, self.overflow, self.setback = 0, None, None
         return kept

@@ -26,9 +26,9 @@ def test_the_error_is_kept_back_however_the_stream_is_cut(cuts):
     for chunk in pieces(CREATED + FAILED, cuts):
         passed += opening.feed(chunk)
     assert passed == CREATED
-    assert opening.found is not None
+    assert opening.overflow is not None
     assert opening.release() == FAILED
-    assert opening.found is None
+    assert opening.overflow is None
     assert opening.feed(TEXT) == TEXT
 
 
@@ -38,11 +38,11 @@ def test_every_other_stream_passes_whole(cuts, texts, torn):
     stream = stream[:-3] if torn else stream
     opening = Opening()
     passed = b"".join(opening.feed(chunk) for chunk in pieces(stream, cuts))
-    assert opening.found is None
+    assert opening.overflow is None
     assert passed + opening.release() == stream
 
 
 def test_an_error_after_the_beginning_is_the_answers_own():
     opening = Opening()
     assert opening.feed(TEXT * EVENTS + FAILED) == TEXT * EVENTS + FAILED
-    assert opening.found is None
+    assert opening.overflow is None
