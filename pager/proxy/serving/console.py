@@ -1,21 +1,23 @@
-"""Shows on a terminal what the proxy does: a line for each call, and what failed.
+"""Informs the user of what calls show: a line for each of them on a terminal, and advice in the program's log.
 
 Lines are written by a thread of their own: a terminal that is held up, as by Ctrl-S, must not hold up calls. What it
 does not take in time is left out.
 """
 
+import logging
 import queue
+import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from pager.log.events import AnswerFinished, AttemptFailed, Bypassed, Event, LegFinished, Repacked
+from pager.log.events import AnswerFinished, AttemptFailed, Bypassed, CallReceived, Event, LegFinished, Repacked
 from pager.proxy.log_records import PlacedCall
 from pager.terminal import say
-from pager.values import Usage
+from pager.values import Request, Usage
 
 Price = Callable[[str, Usage], float | None]
 """What these tokens cost at a model of this name, in US dollars; None where that is not known."""
@@ -24,6 +26,10 @@ WAITING = 500  # lines that may wait for the terminal
 UNDER_WAY = 1_000  # calls of which something is remembered until they end
 LONGEST = 160  # characters of what others say
 PATIENCE = 1.0  # seconds in which the last lines must be written
+MANY = 10  # MCP tools from which on a prompt is better off without them
+_MCP = re.compile(rb'"name"\s*:\s*"mcp__')
+_DEFERRED = re.compile(rb'"defer_loading"\s*:\s*true')
+log = logging.getLogger("ctxpager")
 
 
 @dataclass(slots=True)
@@ -132,3 +138,37 @@ def _failed(event: AttemptFailed) -> str:
 def _plain(text: str) -> str:
     """What others say, on one line."""
     return " ".join(text[: 4 * LONGEST].split())[:LONGEST]
+
+
+class Advice:
+    """Warns once that Claude Code loads all MCP tools into its prompts, as it does behind any base URL."""
+
+    def __init__(self) -> None:
+        self._given = False
+
+    def happened(self, placed: PlacedCall, events: Sequence[Event]) -> None:
+        """Look at the first call of a branch; those after it bring the same tools."""
+        if self._given or not any(isinstance(event, CallReceived) and event.call == 1 for event in events):
+            return
+        loaded = mcp_tools(placed.incoming.request) if is_claude_code(placed.incoming.headers) else 0
+        if loaded >= MANY:
+            self._given = True
+            log.warning(
+                "Claude Code sends %d MCP tools in every prompt, as it does behind any base URL: start it with "
+                "ENABLE_TOOL_SEARCH=true, and it loads them only when they are needed",
+                loaded,
+            )
+
+
+def is_claude_code(headers: Mapping[str, str]) -> bool:
+    """Whether a request is of Claude Code, by what it calls itself or its session."""
+    return headers.get("user-agent", "").startswith("claude-cli/") or "x-claude-code-session-id" in headers
+
+
+def mcp_tools(request: Request) -> int:
+    """How many tools of MCP servers a request loads into the prompt; deferred ones are not."""
+    span = request.members.get("tools")
+    if span is None:
+        return 0
+    tools = request.body[span.start : span.end]
+    return max(0, len(_MCP.findall(tools)) - len(_DEFERRED.findall(tools)))
