@@ -27,6 +27,7 @@ from pager.sessions.lineage import (
     grows,
     history,
     place,
+    receive,
     shared_messages,
     shares,
 )
@@ -153,8 +154,8 @@ class HotSessions:
             found, session = None, self._opened(incoming, lineage, session)
             placement = place(session, past)
             recipe, blobs = _take_apart(incoming.request, placement)
-        listed = incoming.request.digests if incoming.request.separator is not None else ()
-        registry.received(session, placement, past, listed, recipe.body)
+        raws = list(incoming.request.digests) if incoming.request.separator is not None else []
+        receive(session, placement, past, raws, recipe.body)
         call = PlacedCall(session, placement, incoming, lineage, recipe)
         fingerprints = registry.fingerprints_of_call(key, past, call.spot)
         self.registry.adopt(session, fingerprints)

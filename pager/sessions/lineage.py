@@ -141,6 +141,12 @@ class Branch:
     newest_issuer: int = 0
     finished: bool = False
 
+    def receive(self, call: int, attempt: int, body: str, raws: list[bytes], length: int) -> None:
+        """Make a call of this many messages the latest of the branch; ``raws`` is empty where they are no list."""
+        self.call, self.attempt, self.body, self.raws = call, attempt, body, raws
+        self.lengths[call] = length
+        self.finished = False
+
     def inherit(self, parent: "Branch | None") -> None:
         """Share the parent's calls up to where this branch forks."""
         if parent is not None:
@@ -211,6 +217,14 @@ def place(session: Session, past: History) -> Placement:
     if tip is not None:
         return Placement(tip, tip.call + 1, 1, parent=tip)
     return _open(session, past)
+
+
+def receive(session: Session, placement: Placement, past: History, raws: list[bytes], body: str) -> None:
+    """Make this call the latest of its branch."""
+    branch = placement.branch
+    branch.receive(placement.call, placement.attempt, body, raws, len(past.norms))
+    branch.norms = past.norms
+    session.move_tip(branch, past.fingerprint)
 
 
 def continued(session: Session, past: History) -> Branch | None:

@@ -127,9 +127,6 @@ def _branch(opened: BranchOpened) -> Branch:
 
 def _receive(session: Session, call: CallReceived) -> None:
     _make_room(session, max(call.branch, call.parent_branch or 0))
-    branch = session.branches[call.branch]
     parent = session.branches[call.parent_branch].raws if call.parent_branch is not None else []
-    branch.raws = digests_of(call, parent)
-    branch.call, branch.attempt, branch.body = call.call, call.attempt, call.body
-    branch.lengths[call.call] = len(branch.raws)
-    branch.finished = False
+    raws = digests_of(call, parent)
+    session.branches[call.branch].receive(call.call, call.attempt, call.body, raws, len(raws))

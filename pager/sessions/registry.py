@@ -1,7 +1,7 @@
 """Keeps the sessions in use in memory: a cache over the log, from which a dropped session is rebuilt."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from itertools import islice
 
@@ -70,8 +70,12 @@ class Registry:
 
     def _known_by(self, tenant: str, fingerprints: Iterable[bytes]) -> Iterator[Session]:
         """The sessions that these fingerprints lead to, each once."""
-        owners = (self._owners.get((tenant, fingerprint)) for fingerprint in fingerprints)
-        return (self._sessions[owner] for owner in unique(owner for owner in owners if owner is not None))
+        met: set[str] = set()
+        for fingerprint in fingerprints:
+            owner = self._owners.get((tenant, fingerprint))
+            if owner is not None and owner not in met:
+                met.add(owner)
+                yield self._sessions[owner]
 
     def note(self, session: Session, past: History) -> None:
         """Look here first for the next call that begins like this one."""
@@ -116,15 +120,6 @@ class Registry:
                 del self._owners[owned]
 
 
-def unique(ids: Iterable[str]) -> Iterator[str]:
-    """Each id at its first place."""
-    met: set[str] = set()
-    for one in ids:
-        if one not in met:
-            met.add(one)
-            yield one
-
-
 def open_session(tenant: str, key: Key | None, past: History, before: Session | None) -> Session:
     """A new session, whose id follows from what it began with and from the session that began the same way before."""
     name = f"{key.source}\0{key.value}".encode() if key else past.fingerprint
@@ -140,13 +135,3 @@ def begins_again(spot: Placement, key: Key | None, past: History, body: str) -> 
     if spot.opened is not None and before is not None:  # the old one has moved on from its first call since
         return spot.opened.fork_call == 1 and before.lengths.get(1) == len(past.norms)
     return spot.attempt > 1 and branch.call == 1 and branch.finished and branch.body == body
-
-
-def received(session: Session, placement: Placement, past: History, digests: Sequence[bytes], body: str) -> None:
-    """Make this call the latest of its branch."""
-    branch = placement.branch
-    session.move_tip(branch, past.fingerprint)
-    branch.call, branch.attempt, branch.body = placement.call, placement.attempt, body
-    branch.raws, branch.norms = list(digests), past.norms
-    branch.lengths[branch.call] = len(past.norms)
-    branch.finished = False

@@ -8,8 +8,8 @@ from pager.sessions.lineage import (
     continued,
     history,
     place,
+    receive,
 )
-from pager.sessions.registry import received
 from pager.values import (
     Block,
     Kind,
@@ -41,7 +41,7 @@ class Told:
     def call(self, *messages, key=KEY, answer_id="", issues=(), **facts):
         past = history(request(**facts), list(messages), key)
         spot = place(self.session, past)
-        received(self.session, spot, past, past.norms, body=past.fingerprint.hex())
+        receive(self.session, spot, past, past.norms, body=past.fingerprint.hex())
         self.session.answered(spot.branch.number, spot.call, answer_id, issues)
         opened = spot.opened and (spot.opened.reason, spot.opened.parent, spot.opened.fork_call)
         return (spot.branch.number, spot.call, spot.attempt), opened
