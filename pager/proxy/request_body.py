@@ -7,14 +7,15 @@ piece depends on what an attacker packed into it.
 import asyncio
 import zlib
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, MutableMapping
+from functools import partial
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from pager.errors import BodyTooLarge, BodyTooSlow, NotUnderstood
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Body = bytes | AsyncIterable[bytes] | None
-"""The body of a request that goes out; one that is sent on while it comes in is a stream, None where there is none."""
+"""The body of a request to the provider: whole, or as it comes in from the client; None where there is none."""
 
 DISCARDED = 8  # times the limit: how much of a body that is too large is read and thrown away before the answer
 SLOWEST = 1_024  # bytes a second that a body has to bring on average, once it has had its seconds
@@ -31,7 +32,7 @@ class ClientLeft(Exception):
 
 
 class BodyPace:
-    """The time that a body has: so many seconds to begin or to go on, and a least speed over all of it."""
+    """The time that a body has: ``seconds`` until its first or next bytes, and a least speed over all of it."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -133,13 +134,15 @@ class ContentDecoder:
             raise NotUnderstood("the compressed body is cut short")
 
 
-class _Codec(Protocol):
-    """One content encoding; ``complete`` where the bytes so far may be all of a body."""
+class _Codec:
+    """One content encoding, here that of plain bytes; ``complete`` where the bytes so far may be all of a body."""
 
     @property
-    def complete(self) -> bool: ...
+    def complete(self) -> bool:
+        return True
 
-    def feed(self, data: bytes) -> Iterator[bytes]: ...
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        yield data
 
 
 def _fed(codec: _Codec, pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -147,7 +150,7 @@ def _fed(codec: _Codec, pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield from codec.feed(piece)
 
 
-def _taken(data: bytes, size: int) -> Iterator[bytes]:
+def _sliced(data: bytes, size: int) -> Iterator[bytes]:
     for at in range(0, len(data), size):
         yield data[at : at + size]
 
@@ -156,19 +159,12 @@ def _broken(error: Exception) -> NotUnderstood:
     return NotUnderstood(f"the body does not decompress: {error}")
 
 
-class _NoEncoding:
-    complete = True
+class _Members(_Codec):
+    """An encoding whose bodies may be several members, one after the other; ``open_member`` begins the next."""
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        yield data
-
-
-class _Inflate:
-    """gzip or zlib; a body may be several members, one after the other."""
-
-    def __init__(self, window: int = zlib.MAX_WBITS | 16) -> None:
-        self._window = window
-        self._stream = zlib.decompressobj(window)
+    def __init__(self, open_member: Callable[[], Any]) -> None:
+        self._open_member = open_member
+        self._stream = open_member()
         self._begun = False
         self._members = 1
 
@@ -176,28 +172,38 @@ class _Inflate:
     def complete(self) -> bool:
         return self._stream.eof or not self._begun
 
+    def _begin(self) -> None:
+        """Begin a member if the last has come to its end."""
+        self._begun = True
+        if self._stream.eof:
+            if self._members >= MEMBERS:
+                raise NotUnderstood(f"the compressed body has more than {MEMBERS} members")
+            self._stream, self._members = self._open_member(), self._members + 1
+
+
+class _Inflate(_Members):
+    """gzip or zlib."""
+
+    def __init__(self, window: int = zlib.MAX_WBITS | 16) -> None:
+        super().__init__(partial(zlib.decompressobj, window))
+
     def feed(self, data: bytes) -> Iterator[bytes]:
-        for piece in _taken(data, TAKEN):
-            yield from self._inflated(piece)
-
-    def _inflated(self, piece: bytes) -> Iterator[bytes]:
-        plain = b""
-        while piece or len(plain) == GIVEN:  # a full buffer may have more behind it
-            if self._stream.eof:
-                self._stream, self._members = zlib.decompressobj(self._window), _one_more(self._members)
-            self._begun = True
-            try:
-                plain = self._stream.decompress(piece, GIVEN)
-            except zlib.error as error:
-                raise _broken(error) from error
-            if plain:
-                yield plain
-            piece = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
-            if self._stream.eof:
-                plain = b""
+        for taken in _sliced(data, TAKEN):
+            piece, plain = taken, b""
+            while piece or len(plain) == GIVEN:  # a full buffer may have more behind it
+                self._begin()
+                try:
+                    plain = self._stream.decompress(piece, GIVEN)
+                except zlib.error as error:
+                    raise _broken(error) from error
+                if plain:
+                    yield plain
+                piece = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
+                if self._stream.eof:
+                    plain = b""
 
 
-class _Deflate:
+class _Deflate(_Codec):
     """RFC 9110 means zlib by "deflate"; some clients send the bare stream, which lacks zlib's two first bytes."""
 
     def __init__(self) -> None:
@@ -219,42 +225,27 @@ class _Deflate:
         yield from self._inflate.feed(data)
 
 
-class _Zstd:
+class _Zstd(_Members):
     def __init__(self) -> None:
         import zstandard  # only bodies that are compressed pay for the import
 
         self._error: type[Exception] = zstandard.ZstdError
-        self._open = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW).decompressobj
-        self._stream = self._open()
-        self._begun = False
-        self._members = 1
-
-    @property
-    def complete(self) -> bool:
-        return self._stream.eof or not self._begun
+        super().__init__(zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW).decompressobj)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        for taken in _taken(data, TAKEN_OF_ZSTD):
+        for taken in _sliced(data, TAKEN_OF_ZSTD):
             piece = taken
             while piece:
-                if self._stream.eof:
-                    self._stream, self._members = self._open(), _one_more(self._members)
-                self._begun = True
+                self._begin()
                 try:
                     plain = self._stream.decompress(piece)
                 except self._error as error:
                     raise _broken(error) from error
-                yield from _taken(plain, GIVEN)
+                yield from _sliced(plain, GIVEN)
                 piece = self._stream.unused_data if self._stream.eof else b""
 
 
-def _one_more(members: int) -> int:
-    if members >= MEMBERS:
-        raise NotUnderstood(f"the compressed body has more than {MEMBERS} members")
-    return members + 1
-
-
-class _Brotli:
+class _Brotli(_Codec):
     def __init__(self) -> None:
         import brotli  # type: ignore[import-untyped]  # only bodies that are compressed pay for the import
 
@@ -267,7 +258,7 @@ class _Brotli:
         return bool(self._stream.is_finished()) or not self._begun
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        for taken in _taken(data, TAKEN):
+        for taken in _sliced(data, TAKEN):
             self._begun, piece, plain = True, taken, b""
             while piece or len(plain) >= GIVEN:  # a full buffer may have more behind it
                 try:
@@ -280,7 +271,7 @@ class _Brotli:
 
 
 _CODECS: dict[str, Callable[[], _Codec]] = {
-    "identity": _NoEncoding,
+    "identity": _Codec,
     "gzip": _Inflate,
     "x-gzip": _Inflate,
     "deflate": _Deflate,

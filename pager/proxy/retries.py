@@ -6,6 +6,7 @@ everything else stays. The provider's ``retry-after`` and ``x-should-retry`` cou
 of one answer share a limit in number and in time.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -16,28 +17,13 @@ import orjson
 from pager.log.events import FailurePhase
 from pager.wire.common import is_passing
 
-FIRST_DELAY = 0.5
-"""Seconds before the first retry; twice as many before each further one."""
-
-LONGEST_DELAY = 8.0
-"""Seconds before any retry, unless the provider asks for more."""
-
-JITTER = 0.25
-"""The share of a delay that is left to chance, so that calls that failed together do not come back together."""
-
+FIRST_DELAY = 0.5  # seconds before the first retry; twice as many before each further retry
+LONGEST_DELAY = 8.0  # seconds before any retry, unless the provider asks for more
+JITTER = 0.25  # the share of a delay left to chance, so that calls that failed together do not come back together
 _FOR_GOOD = (b"insufficient_quota", b"billing_hard_limit_reached")
-# What errors inside a stream are called that have nothing to do with the request itself.
-_TEMPORARY = (
-    "overload",
-    "rate_limit",
-    "server_error",
-    "api_error",
-    "internal",
-    "timeout",
-    "unavailable",
-    "slow_down",
-    "too_many_requests",
-    "exhausted",
+# In the names of errors inside a stream that do not lie in the request itself.
+_TEMPORARY = re.compile(
+    "overload|rate_limit|server_error|api_error|internal|timeout|unavailable|slow_down|too_many_requests|exhausted"
 )
 
 
@@ -129,7 +115,7 @@ def message_of(body: bytes) -> str:
 def _is_temporary(name: str) -> bool:
     if name.isdecimal():
         return is_passing(int(name))
-    return any(word in name.lower() for word in _TEMPORARY)
+    return _TEMPORARY.search(name.lower()) is not None
 
 
 def _wait(headers: Mapping[str, str], now: float) -> float | None:
