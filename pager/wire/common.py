@@ -6,26 +6,17 @@ sorted keys.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import orjson
 
 from pager.errors import NotUnderstood
-from pager.values import (
-    Answer,
-    Block,
-    Kind,
-    Message,
-    Request,
-    Span,
-)
-from pager.wire.json_spans import Elements, without_surrogates
-from pager.wire.parse_cache import ParseCache, Parts, split
-from pager.wire.sse import Decoder
+from pager.values import Block, Kind, Request, Span
+from pager.wire.json_spans import without_surrogates
+from pager.wire.parse_cache import ParseCache, split
 
 Json: TypeAlias = dict[str, Any]
 
@@ -101,94 +92,69 @@ def error_text(value: object) -> str:
     return ": ".join(part for part in (kind, string(value.get("message"))) if part) or dumps(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """A request body's top-level members, each decoded only when it is asked for."""
+def whole_answer(body: bytes, key: str, noun: str) -> Json:
+    """An unstreamed answer, or an error in place of one; raises NotUnderstood if it has no member ``key``."""
+    answer = record(loads(body))
+    if key not in answer and "error" not in answer:
+        raise NotUnderstood(f"the answer is no {noun}: it has no {key!r}")
+    return answer
 
-    parts: Parts
-    key: str
 
-    @classmethod
-    def of(cls, body: bytes, key: str, cache: ParseCache | None) -> "Envelope":
-        """The envelope of a body whose messages are in the member ``key``; raises NotUnderstood."""
-        return cls(split(body, key) if cache is None else cache.split(body, key), key)
+def request_in(body: bytes, dialect: str, key: str, cache: ParseCache | None, *, may_be_text: bool = False) -> Request:
+    """The request in a body, with what means the same in every dialect; raises NotUnderstood.
 
-    @property
-    def body(self) -> bytes:
-        """The body as it came."""
-        return self.parts.body
+    Its messages are the array in the member ``key``; there are none where that is a string and ``may_be_text``.
+    """
+    found = split(body, key) if cache is None else cache.split(body, key)
+    if body[found.members[key].start] not in (b'["' if may_be_text else b"["):
+        raise NotUnderstood(f"expected an array in {key!r}")
+    return Request(
+        dialect=dialect,
+        body=body,
+        members=found.members,
+        items_key=key,
+        items=found.elements.items,
+        starts=found.starts,
+        separator=found.separator,
+        digests=found.digests,
+        model=string(_value(body, found.members.get("model"))),
+        stream=_value(body, found.members.get("stream")) is True,
+        system=NO_SYSTEM,
+        has_tools=False,
+    )
 
-    @property
-    def members(self) -> dict[str, Span]:
-        """Where the value of each top-level member stands."""
-        return self.parts.members
 
-    def get(self, name: str) -> Any:  # noqa: ANN401
-        """The member's value, or None."""
-        span = self.members.get(name)
-        return None if span is None else loads(self.body[span.start : span.end])
+def member(request: Request, name: str) -> Any:  # noqa: ANN401 - any JSON value
+    """The value of a top-level member; None where there is none."""
+    return _value(request.body, request.members.get(name))
 
-    def holds(self, name: str) -> bool:
-        """Whether the member is there and neither null nor empty."""
-        span = self.members.get(name)
-        return span is not None and not is_empty(self.body, span)
 
-    def system(self, name: str) -> bytes:
-        """The normalised hash of the system prompt in this member."""
-        span = self.members.get(name)
-        return NO_SYSTEM if span is None else system_digest(self.body[span.start : span.end])
+def _value(body: bytes, span: Span | None) -> Any:  # noqa: ANN401
+    return None if span is None else loads(body[span.start : span.end])
 
-    def elements(self) -> Elements:
-        """The messages; raises NotUnderstood if they are no array."""
-        start = self.members[self.key].start
-        if self.body[start : start + 1] != b"[":
-            raise NotUnderstood(f"expected an array in {self.key!r}")
-        return self.parts.elements
 
-    def hints(self, *names: str) -> tuple[tuple[str, str], ...]:
-        """Members that may name the session, as (source, value); ``metadata.x`` is the key x of ``metadata``."""
-        found = []
-        for name in names:
-            outer, _, inner = name.partition(".")
-            value = self.get(outer) if outer in self.members else None
-            text = string(record(value).get(inner) if inner else value)
-            if text:
-                found.append((name, text))
-        return tuple(found)
+def holds(request: Request, name: str) -> bool:
+    """Whether a top-level member is there and neither null nor empty."""
+    span = request.members.get(name)
+    return span is not None and not is_empty(request.body, span)
 
-    def request(  # noqa: PLR0913 - what a dialect says of a request
-        self,
-        dialect: str,
-        found: Elements,
-        *,
-        has_tools: bool,
-        system: bytes = NO_SYSTEM,
-        hints: tuple[tuple[str, str], ...] = (),
-        server_state: str = "",
-        follows: str = "",
-        head_marks: tuple[float, ...] = (),
-        auto_mark: float = 0.0,
-    ) -> Request:
-        """The request, with the members that mean the same in every dialect."""
-        return Request(
-            dialect=dialect,
-            body=self.body,
-            members=self.members,
-            items_key=self.key,
-            items=found.items,
-            starts=found.starts,
-            separator=found.separator,
-            digests=found.digests,
-            model=string(self.get("model")),
-            stream=self.get("stream") is True,
-            system=system,
-            has_tools=has_tools,
-            session_hints=hints,
-            server_state=server_state,
-            follows=follows,
-            head_marks=head_marks,
-            auto_mark=auto_mark,
-        )
+
+def hints(request: Request, *names: str) -> tuple[tuple[str, str], ...]:
+    """Members that may name the session, as (source, value); ``metadata.x`` is the key x of ``metadata``."""
+    found = []
+    for name in names:
+        outer, _, inner = name.partition(".")
+        value = member(request, outer)
+        text = string(record(value).get(inner) if inner else value)
+        if text:
+            found.append((name, text))
+    return tuple(found)
+
+
+def system_digest(request: Request, name: str) -> bytes:
+    """The normalised hash of the system prompt in this member."""
+    span = request.members.get(name)
+    return NO_SYSTEM if span is None else _system_digest(request.body[span.start : span.end])
 
 
 def is_empty(body: bytes | memoryview, span: Span) -> bool:
@@ -197,25 +163,13 @@ def is_empty(body: bytes | memoryview, span: Span) -> bool:
 
 
 @lru_cache(256)
-def system_digest(raw: bytes) -> bytes:
-    """The normalised hash of a system prompt that stands outside the messages; of its bytes if it can't be read."""
+def _system_digest(raw: bytes) -> bytes:
+    """The hash of a system prompt's normal form; of its bytes if it can't be read."""
     try:
         said = parts(loads(raw))
         return digest(said) if said else NO_SYSTEM
     except (RecursionError, orjson.JSONEncodeError):
         return sha256(raw).digest()
-
-
-def message(raw: bytes | memoryview, read: Callable[[Json], tuple[str, Json, tuple[Block, ...]]]) -> Message:
-    """The message that ``read`` makes of an item (role, normal form, blocks); opaque if it can't be read."""
-    item = loads(raw)
-    if isinstance(item, dict):
-        try:
-            role, normal, blocks = read(item)
-            return Message(role, digest(normal), blocks)
-        except (orjson.JSONEncodeError, RecursionError):  # nested deeper than can be written
-            pass
-    return Message(role="", norm=sha256(raw).digest())
 
 
 def digest(normal: object) -> bytes:
@@ -294,9 +248,9 @@ def part_block(part: object) -> Block:
     return Block(Kind.MEDIA) if kind in _MEDIA_TYPES else Block(Kind.OTHER, dumps(part))
 
 
-def result_blocks(content: object, result: Callable[[str], Block]) -> Iterator[Block]:
-    """A tool result's text as one block, made by ``result``, and the media in it."""
-    yield result(text_of(content))
+def result_blocks(content: object, call_id: str, name: str = "", *, is_error: bool = False) -> Iterator[Block]:
+    """A tool result's text as one block, and a block for each picture or file in it."""
+    yield Block(Kind.RESULT, text_of(content), call_id, name, is_error)
     yield from (Block(Kind.MEDIA) for part in records(content) if string(part.get("type")) in _MEDIA_TYPES)
 
 
@@ -329,69 +283,3 @@ def member_edit(request: Request, name: str, value: bytes) -> tuple[Span, bytes]
         return request.members[name], value
     end = request.members[request.items_key].end
     return Span(end, end), b',"%b":%b' % (name.encode(), value)
-
-
-class Draft(Protocol):
-    """An answer in the making."""
-
-    def take(self, name: str, data: bytes) -> None:
-        """Take one event of the stream; what can't be read is passed over."""
-
-    def take_all(self, lines: Sequence[bytes]) -> None:
-        """Take the data of several events without names, one line each."""
-
-    def answer(self) -> Answer:
-        """The answer as far as it has come."""
-
-
-class Reader:
-    """Reads a streamed answer: cuts the bytes into events and hands each to the dialect's draft."""
-
-    __slots__ = ("_begun", "_decoder", "_draft")
-
-    def __init__(self, draft: Draft) -> None:
-        self._begun = False
-        self._decoder = Decoder()
-        self._draft = draft
-
-    def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the stream; whole events in them, as in a stream that is read in one go, at once."""
-        if self._decoder.idle and b"\r" not in chunk:
-            if chunk.startswith(b"data: ") and chunk.endswith(b"\n\n"):
-                lines = chunk[6:-2].split(b"\n\ndata: ")
-                if chunk.count(b"\n") == 2 * len(lines) and all(lines):  # a stream without names, one line an event
-                    self._begun = True
-                    self._draft.take_all(lines)
-                    return
-            *blocks, rest = chunk.split(b"\n\n")
-            self._take_blocks(blocks)
-            chunk = rest
-        if chunk:
-            self._hand_over(chunk)
-
-    def _take_blocks(self, blocks: list[bytes]) -> None:
-        """Take whole events; the first one by the decoder, as it may begin with a byte order mark."""
-        if blocks and not self._begun:
-            self._hand_over(blocks.pop(0) + b"\n\n")
-        for block in blocks:
-            self._take(block)
-
-    def _take(self, block: bytes) -> None:
-        """Take one event without the empty line at its end: of the usual form as it stands, else by the decoder."""
-        name, line = b"", block
-        if block.startswith(b"event: "):
-            name, _, line = block.partition(b"\n")
-        if line.startswith(b"data: ") and len(line) > 6 and b"\n" not in line:
-            self._draft.take(name[7:].decode(errors="replace"), line[6:])
-        else:
-            self._hand_over(block + b"\n\n")
-
-    def _hand_over(self, chunk: bytes) -> None:
-        self._begun = True
-        for event in self._decoder.feed(chunk):
-            if event.data:
-                self._draft.take(event.name, event.data)
-
-    def answer(self) -> Answer:
-        """The answer as far as it has come."""
-        return self._draft.answer()

@@ -6,36 +6,21 @@ asks a dialect by what it says here, and never by its name. Dialects are pure an
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import orjson
 
 from pager.tools.decide import Toolset
 from pager.tools.definitions import Listed
-from pager.values import (
-    Answer,
-    Message,
-    Request,
-    Span,
-)
+from pager.values import Answer, Block, Message, Request, Span
+from pager.wire import tool_lists
+from pager.wire.answer_reader import AnswerDraft, AnswerReader
+from pager.wire.common import Json, digest, loads, member_edit
 from pager.wire.page_spans import PageSpan
 from pager.wire.parse_cache import ParseCache
-from pager.wire.stitching import (
-    CallFilter,
-    Expansion,
-    Leg,
-    Stitcher,
-    ToolSlot,
-)
-
-
-class AnswerReader(Protocol):
-    """Reads one streamed answer as its bytes come in, split anywhere."""
-
-    def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the stream."""
-
-    def answer(self) -> Answer:
-        """The answer as far as it has come; ``complete`` says whether the stream reached its end."""
+from pager.wire.stitching import CallFilter, Expansion, Leg, Stitcher, ToolSlot
 
 
 class Dialect(ABC):
@@ -63,6 +48,15 @@ class Dialect(ABC):
 
     prompt_members: tuple[str, ...]
     """The members of a request that are part of the prompt, beside the messages."""
+
+    layout: tool_lists.Layout
+    """How a request lists its tools."""
+
+    no_calls = b'"none"'
+    """The value of ``tool_choice`` by which the model may call no tool."""
+
+    draft: type[AnswerDraft]
+    """What collects an answer."""
 
     marks_cache = False
     """Whether the provider caches what the client marks, so that we mark what shall be cached where it does not."""
@@ -92,9 +86,20 @@ class Dialect(ABC):
         to, for wire formats that name the model there.
         """
 
-    @abstractmethod
     def decode(self, raw: bytes | memoryview) -> Message:
         """Read one message; what can't be read becomes an opaque message, never an error."""
+        item = loads(raw)
+        if isinstance(item, dict):
+            try:
+                role, normal, blocks = self._read(item)
+                return Message(role, digest(normal), tuple(blocks))
+            except (orjson.JSONEncodeError, RecursionError):  # nested deeper than can be written
+                pass
+        return Message(role="", norm=sha256(raw).digest())
+
+    @abstractmethod
+    def _read(self, item: Json) -> tuple[str, Json, Iterable[Block]]:
+        """A message's role, its normal form, and its blocks."""
 
     @abstractmethod
     def page_spans(self, raw: bytes) -> list[PageSpan]:
@@ -115,9 +120,9 @@ class Dialect(ABC):
         """The edit of the body that marks what comes before the messages to be cached; None where there is none."""
         return None
 
-    @abstractmethod
     def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
         """The edit of the body by which the model may call no tool; for a request that can carry one of ours."""
+        return member_edit(request, "tool_choice", self.no_calls)
 
     @abstractmethod
     def tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,9 +132,9 @@ class Dialect(ABC):
     def tool_call(self, number: str, tool: str, arguments: Mapping[str, Any]) -> bytes:
         """A whole answer that is one call of a tool; ids are made of ``number``."""
 
-    @abstractmethod
     def offers(self, request: Request) -> Listed | None:
         """The tools that the request offers; None where there are none that could be sent shorter."""
+        return tool_lists.offers(request, self.layout)
 
     @abstractmethod
     def stitcher(self, tool: str, guard: CallFilter, tools: Toolset | None = None) -> Stitcher:
@@ -155,9 +160,9 @@ class Dialect(ABC):
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""
 
-    @abstractmethod
     def reader(self) -> AnswerReader:
         """A reader for one streamed answer."""
+        return AnswerReader(self.draft())
 
     @abstractmethod
     def error(self, status: int, message: str) -> bytes:

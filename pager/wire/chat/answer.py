@@ -13,6 +13,7 @@ import msgspec
 import orjson
 
 from pager.values import Answer, ToolUse, Usage
+from pager.wire.answer_reader import AnswerDraft
 from pager.wire.common import (
     Json,
     error_text,
@@ -144,7 +145,7 @@ class DraftCall:
         return _raw({"id": call_id, "type": kind, kind: {"name": self.name, **said}, **self.more})
 
 
-class ChatAnswer:
+class ChatAnswer(AnswerDraft):
     """An answer in the making.
 
     Calls of ``tool``, and those that ``guard`` holds, are hidden; ``shown_before`` are the calls of earlier legs that

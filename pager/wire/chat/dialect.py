@@ -1,58 +1,41 @@
 """OpenAI Chat Completions: what many clients and nearly all other providers speak."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from pager.errors import NotUnderstood
 from pager.tools.decide import Toolset
-from pager.tools.definitions import Listed
-from pager.values import (
-    Answer,
-    Block,
-    Kind,
-    Message,
-    Request,
-    Span,
-)
+from pager.values import Answer, Block, Kind, Request
 from pager.wire import dialect
 from pager.wire.chat import restore, tool_slot
 from pager.wire.chat.answer import ChatAnswer, called
 from pager.wire.chat.stitch import ChatStitcher
 from pager.wire.common import (
-    Envelope,
     Json,
-    Reader,
     arguments,
     content_blocks,
     dumps,
     exactly,
-    loads,
-    member_edit,
-    message,
+    hints,
+    holds,
     openai_error,
     parts,
     record,
     records,
+    request_in,
     result_blocks,
     string,
     tidy,
+    whole_answer,
     written,
 )
-from pager.wire.dialect import AnswerReader
 from pager.wire.page_spans import PageSpan, argument_spans, reachable, result_span
 from pager.wire.parse_cache import ParseCache
-from pager.wire.stitching import (
-    CallFilter,
-    Expansion,
-    Leg,
-    ToolSlot,
-)
-from pager.wire.tool_lists import Layout, not_a_function, offers
+from pager.wire.stitching import CallFilter
+from pager.wire.tool_lists import Layout, not_a_function
 
-LAYOUT = Layout("function", "parameters", not_a_function, lambda tool: tool.get("strict") is True)
 # Keys that SDKs add to an answer when they send it back; the model never sees them.
 _DECORATION = frozenset({"annotations", "cache_control", "id", "parsed", "provider_specific_fields"})
 _CALL_DECORATION = frozenset({"cache_control", "index", "parsed_arguments", "provider_specific_fields"})
@@ -67,21 +50,25 @@ class Dialect(dialect.Dialect):
     base_url = "https://api.openai.com/v1"
     items_key = "messages"
     prompt_members = ("tools", "functions")
+    layout = Layout("function", "parameters", not_a_function, lambda tool: tool.get("strict") is True)
+    draft = ChatAnswer
     ends_on_error = False
+    tool_slot = staticmethod(tool_slot.tool_slot)
+    appended = staticmethod(restore.appended)
+    expand = staticmethod(restore.expand)
+    error = staticmethod(openai_error)
 
     def parse(self, body: bytes, cache: ParseCache | None = None, *, path: str = "") -> Request:  # noqa: ARG002 - the body has it all
         """Find the parts of a request body; raises NotUnderstood."""
-        envelope = Envelope.of(body, self.items_key, cache)
-        return envelope.request(
-            self.name,
-            envelope.elements(),
-            has_tools=envelope.holds("tools") or envelope.holds("functions"),
-            hints=envelope.hints("metadata.session_id", "prompt_cache_key"),
+        request = request_in(body, self.name, self.items_key, cache)
+        return replace(
+            request,
+            has_tools=holds(request, "tools") or holds(request, "functions"),
+            session_hints=hints(request, "metadata.session_id", "prompt_cache_key"),
         )
 
-    def decode(self, raw: bytes | memoryview) -> Message:
-        """Read one message."""
-        return message(raw, _read)
+    def _read(self, item: Json) -> tuple[str, Json, Iterator[Block]]:
+        return string(item.get("role")), _normal(item), _blocks(item)
 
     def page_spans(self, raw: bytes) -> list[PageSpan]:
         """The places of a tool's result or of a call's arguments."""
@@ -95,18 +82,6 @@ class Dialect(dialect.Dialect):
             call_id, text = string(record(call).get("id")), string(function.get("arguments"))
             found += argument_spans(text, call_id, string(function.get("name")), path)
         return reachable(raw, found)
-
-    def tool_slot(self, request: Request) -> ToolSlot | str:
-        """Where a tool of ours can be added to this request, or why it can't be."""
-        return tool_slot.tool_slot(request)
-
-    def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
-        """The edit of the body by which the model may call no tool."""
-        return member_edit(request, "tool_choice", b'"none"')
-
-    def offers(self, request: Request) -> Listed | None:
-        """The tools that the request offers; None where there are none that could be sent shorter."""
-        return offers(request, LAYOUT)
 
     def tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> Json:
         """A function inside of an entry that names its type."""
@@ -125,34 +100,11 @@ class Dialect(dialect.Dialect):
         """The state machine for one call to which the tool with this name was added."""
         return ChatStitcher(tool, guard)
 
-    def appended(self, leg: Leg) -> list[bytes]:
-        """The items that a leg which is not mixed adds to the end of the prompt."""
-        return restore.appended(leg)
-
-    def expand(self, items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
-        """What the client sent after a call, with the call's hidden legs put back; None if their place is gone."""
-        return restore.expand(items, legs, sure=sure)
-
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""
-        answer = record(loads(body))
-        if "choices" not in answer and "error" not in answer:
-            raise NotUnderstood("the answer is no chat completion: it has no 'choices'")
         draft = ChatAnswer()
-        draft.add(answer)
+        draft.add(whole_answer(body, "choices", "chat completion"))
         return replace(draft.answer(), complete=not draft.error)
-
-    def reader(self) -> AnswerReader:
-        """A reader for one streamed answer."""
-        return Reader(ChatAnswer())
-
-    def error(self, status: int, message: str) -> bytes:
-        """An error body as OpenAI would send it."""
-        return openai_error(status, message)
-
-
-def _read(item: Json) -> tuple[str, Json, tuple[Block, ...]]:
-    return string(item.get("role")), _normal(item), tuple(_blocks(item))
 
 
 def _normal(item: Json) -> Json:
@@ -184,7 +136,7 @@ def _blocks(item: Json) -> Iterator[Block]:
     content = item.get("content")
     if item.get("role") in ("tool", "function"):
         call_id, name = string(item.get("tool_call_id")), string(item.get("name"))
-        yield from result_blocks(content, lambda text: Block(Kind.RESULT, text, call_id, name))
+        yield from result_blocks(content, call_id, name)
         return
     reasoning = string(item.get("reasoning_content")) or string(item.get("reasoning"))
     if reasoning:

@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from pager.errors import NotUnderstood
 from pager.values import Answer
 from pager.wire.chat.answer import (
     REASONING,
@@ -28,6 +27,7 @@ from pager.wire.common import (
     record,
     records,
     tidy,
+    whole_answer,
 )
 from pager.wire.sse import Decoder
 from pager.wire.stitching import CallFilter, Leg, LegEnd
@@ -113,11 +113,8 @@ class ChatStitcher:
 
     def take(self, body: bytes) -> None:
         """Take a leg that came in one piece; raises NotUnderstood."""
-        answer = record(loads(body))
-        if "choices" not in answer and "error" not in answer:
-            raise NotUnderstood("the answer is no chat completion: it has no 'choices'")
+        self._said.add(whole_answer(body, "choices", "chat completion"))
         self._body = body
-        self._said.add(answer)
         self._said.end()
 
     def held(self) -> LegEnd:

@@ -7,8 +7,9 @@ from pager.errors import NotUnderstood
 from pager.values import Request, Span
 from pager.wire.common import (
     Json,
-    is_empty,
+    holds,
     loads,
+    member,
     record,
     string,
 )
@@ -29,12 +30,12 @@ class _ToolPlace:
 
 def tool_slot(request: Request) -> ToolSlot | str:
     """The place for one more tool, or why the request must not get one."""
-    span = request.members.get("tools")
-    if span is None or is_empty(request.body, span):
+    if not holds(request, "tools"):
         return "no tools"
     reason = _refusal(request)
     if reason:
         return reason
+    span = request.members["tools"]
     tools = _read(request.body[span.start : span.end])
     if isinstance(tools, str):
         return tools
@@ -44,25 +45,15 @@ def tool_slot(request: Request) -> ToolSlot | str:
 
 def _refusal(request: Request) -> str:
     """What in the request, its tools aside, forbids one more tool."""
-    if _holds(request, "functions") or _holds(request, "function_call"):
+    if holds(request, "functions") or holds(request, "function_call"):
         return "legacy functions"
-    if _value(request, "tool_choice") not in (None, "auto"):
+    if member(request, "tool_choice") not in (None, "auto"):
         return "a tool_choice other than auto"
-    if _value(request, "n") not in (None, 1):
+    if member(request, "n") not in (None, 1):
         return "more than one choice"
-    if _value(request, "logprobs") or _value(request, "top_logprobs"):
+    if member(request, "logprobs") or member(request, "top_logprobs"):
         return "logprobs"
     return ""
-
-
-def _holds(request: Request, name: str) -> bool:
-    span = request.members.get(name)
-    return span is not None and not is_empty(request.body, span)
-
-
-def _value(request: Request, name: str) -> object:
-    span: Span | None = request.members.get(name)
-    return None if span is None else loads(request.body[span.start : span.end])
 
 
 # A client sends the same list with every call.

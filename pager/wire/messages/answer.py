@@ -11,6 +11,7 @@ import msgspec
 import orjson
 
 from pager.values import Answer, ToolUse, Usage
+from pager.wire.answer_reader import AnswerDraft
 from pager.wire.common import (
     Json,
     error_text,
@@ -133,7 +134,7 @@ def _input(arguments: str) -> bytes:
     return raw if isinstance(loads(raw), dict) else orjson.dumps({"INVALID_JSON": arguments})
 
 
-class MessagesAnswer:
+class MessagesAnswer(AnswerDraft):
     """An answer in the making."""
 
     def __init__(self) -> None:
@@ -171,11 +172,6 @@ class MessagesAnswer:
             return 0
         kept = sum(len(block.name + block.arguments) // 4 + 8 for block in self.hidden)
         return max(0, self.counts.get("output_tokens", 0) - kept)
-
-    def take_all(self, lines: Sequence[bytes]) -> None:
-        """Take the data of several events."""
-        for line in lines:
-            self.take("", line)
 
     def take(self, name: str, data: bytes) -> None:
         """Take one event of a stream."""

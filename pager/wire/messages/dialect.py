@@ -1,57 +1,42 @@
 """Anthropic Messages: content blocks in both directions, the system prompt apart."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from pager.errors import NotUnderstood
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR, marks_in
 from pager.tools.decide import Toolset
-from pager.tools.definitions import Listed
-from pager.values import (
-    Answer,
-    Block,
-    Kind,
-    Message,
-    Request,
-    Span,
-)
+from pager.values import Answer, Block, Kind, Request
 from pager.wire import dialect
 from pager.wire.common import (
-    Envelope,
     Json,
-    Reader,
     dumps,
     error_body,
     exactly,
+    hints,
+    holds,
     loads,
-    member_edit,
-    message,
+    member,
     part_block,
     parts,
     record,
+    request_in,
     result_blocks,
     string,
+    system_digest,
     tidy,
+    whole_answer,
 )
-from pager.wire.dialect import AnswerReader
+from pager.wire.messages import marks, restore
 from pager.wire.messages.answer import MessagesAnswer
-from pager.wire.messages.marks import mark, mark_head, tool_slot
-from pager.wire.messages.restore import appended, expand
 from pager.wire.messages.stitch import MessagesStitcher
 from pager.wire.page_spans import PageSpan, reachable, result_span, value_spans
 from pager.wire.parse_cache import ParseCache
-from pager.wire.stitching import (
-    CallFilter,
-    Expansion,
-    Leg,
-    Stitcher,
-    ToolSlot,
-)
-from pager.wire.tool_lists import Layout, offers
+from pager.wire.stitching import CallFilter, Stitcher
+from pager.wire.tool_lists import Layout
 
 
 def _not_custom(entry: Json) -> str:
@@ -59,7 +44,6 @@ def _not_custom(entry: Json) -> str:
     return "" if kind == "custom" else f"it is of the type {kind}"
 
 
-LAYOUT = Layout("", "input_schema", _not_custom, lambda tool: tool.get("strict") is True)
 _USER_SESSION = re.compile(r"_session_([0-9A-Za-z-]+)$")
 _ERROR_TYPES = {
     401: "authentication_error",
@@ -84,9 +68,17 @@ class Dialect(dialect.Dialect):
     base_url = "https://api.anthropic.com/v1"
     items_key = "messages"
     prompt_members = ("tools", "system")
+    layout = Layout("", "input_schema", _not_custom, lambda tool: tool.get("strict") is True)
+    no_calls = b'{"type":"none"}'
+    draft = MessagesAnswer
     marks_cache = True
     chains = True
     heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
+    tool_slot = staticmethod(marks.tool_slot)
+    mark = staticmethod(marks.mark)
+    mark_head = staticmethod(marks.mark_head)
+    appended = staticmethod(restore.appended)
+    expand = staticmethod(restore.expand)
 
     def credential(self, key: str) -> tuple[str, str]:
         """Anthropic takes keys in a header of its own."""
@@ -94,22 +86,23 @@ class Dialect(dialect.Dialect):
 
     def parse(self, body: bytes, cache: ParseCache | None = None, *, path: str = "") -> Request:  # noqa: ARG002 - the body has it all
         """Find the parts of a request body; raises NotUnderstood."""
-        envelope = Envelope.of(body, self.items_key, cache)
-        return envelope.request(
-            self.name,
-            envelope.elements(),
-            has_tools=envelope.holds("tools"),
-            system=envelope.system("system"),
-            hints=_session_hints(envelope),
-            server_state="thread" if envelope.holds("thread") else "",
-            follows=string(record(envelope.get("thread")).get("previous_message_id")),
-            head_marks=_marks_in(envelope, "tools") + _marks_in(envelope, "system"),
-            auto_mark=_auto_mark(envelope),
+        request = request_in(body, self.name, self.items_key, cache)
+        return replace(
+            request,
+            has_tools=holds(request, "tools"),
+            system=system_digest(request, "system"),
+            session_hints=_session_hints(request),
+            server_state="thread" if holds(request, "thread") else "",
+            follows=string(record(member(request, "thread")).get("previous_message_id")),
+            head_marks=_marks_in(request, "tools") + _marks_in(request, "system"),
+            auto_mark=_auto_mark(request),
         )
 
-    def decode(self, raw: bytes | memoryview) -> Message:
-        """Read one message."""
-        return message(raw, _read)
+    def _read(self, item: Json) -> tuple[str, Json, Iterator[Block]]:
+        content = item.get("content")
+        normal = tidy({**tidy(item), "content": [_normal(part) for part in parts(content)]})
+        listed = content if isinstance(content, list) else parts(content)
+        return string(item.get("role")), normal, (block for part in listed for block in _blocks(part))
 
     def page_spans(self, raw: bytes) -> list[PageSpan]:
         """The places of tool results and of calls' arguments."""
@@ -125,26 +118,6 @@ class Dialect(dialect.Dialect):
                 found += value_spans(values, call_id, string(fields.get("name")), (*path, "input"))
         return reachable(raw, found)
 
-    def tool_slot(self, request: Request) -> ToolSlot | str:
-        """Where a tool of ours can be added to this request, or why it can't be."""
-        return tool_slot(request)
-
-    def mark(self, raw: bytes, lifetime: float = FIVE_MINUTES) -> bytes | None:
-        """The message with a mark that tells the provider to cache the prompt up to here."""
-        return mark(raw, lifetime)
-
-    def mark_head(self, request: Request) -> tuple[Span, bytes] | None:
-        """The edit of the body that marks the end of the system prompt or the tools."""
-        return mark_head(request)
-
-    def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
-        """The edit of the body by which the model may call no tool."""
-        return member_edit(request, "tool_choice", b'{"type":"none"}')
-
-    def offers(self, request: Request) -> Listed | None:
-        """The tools that the request offers; None where there are none that could be sent shorter."""
-        return offers(request, LAYOUT)
-
     def tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> Json:
         """A tool of the client's own, which needs no type."""
         return {"name": name, "description": description, "input_schema": parameters}
@@ -159,26 +132,11 @@ class Dialect(dialect.Dialect):
         """The state machine for one call to which the tool with this name was added."""
         return MessagesStitcher(tool, guard, self.error)
 
-    def appended(self, leg: Leg) -> list[bytes]:
-        """What the leg said, and our answers, as two messages."""
-        return appended(leg)
-
-    def expand(self, items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
-        """What the client sent after a call, with the call's hidden legs put back."""
-        return expand(items, legs, sure=sure)
-
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""
-        answer = record(loads(body))
-        if "content" not in answer and "error" not in answer:
-            raise NotUnderstood("the answer is no message: it has no 'content'")
         draft = MessagesAnswer()
-        draft.whole(answer)
+        draft.whole(whole_answer(body, "content", "message"))
         return replace(draft.answer(), complete=not draft.error)
-
-    def reader(self) -> AnswerReader:
-        """A reader for one streamed answer."""
-        return Reader(MessagesAnswer())
 
     def error(self, status: int, message: str) -> bytes:
         """An error body as Anthropic would send it."""
@@ -186,22 +144,22 @@ class Dialect(dialect.Dialect):
         return orjson.dumps({"type": "error", "error": error_body(message, type=kind)})
 
 
-def _marks_in(envelope: Envelope, name: str) -> tuple[float, ...]:
+def _marks_in(request: Request, name: str) -> tuple[float, ...]:
     """The lifetimes that the cache marks in a member ask for; none where it is not there."""
-    span = envelope.members.get(name)
-    return () if span is None else marks_in(envelope.body, span.start, span.end)
+    span = request.members.get(name)
+    return () if span is None else marks_in(request.body, span.start, span.end)
 
 
-def _auto_mark(envelope: Envelope) -> float:
+def _auto_mark(request: Request) -> float:
     """The lifetime that the client asks for with a mark of the whole request, which ends at its last block; else 0."""
-    mark = record(envelope.get("cache_control"))
+    mark = record(member(request, "cache_control"))
     return 0.0 if not mark else HOUR if mark.get("ttl") == "1h" else FIVE_MINUTES
 
 
-def _session_hints(envelope: Envelope) -> tuple[tuple[str, str], ...]:
+def _session_hints(request: Request) -> tuple[tuple[str, str], ...]:
     """Claude Code writes its session into the user's id: at its end, or the whole id is an object."""
     found = []
-    for source, value in envelope.hints("metadata.user_id", "metadata.session_id"):
+    for source, value in hints(request, "metadata.user_id", "metadata.session_id"):
         session = _session_of(value) if source == "metadata.user_id" else value
         if session:
             found.append((source, session))
@@ -211,13 +169,6 @@ def _session_hints(envelope: Envelope) -> tuple[tuple[str, str], ...]:
 def _session_of(user: str) -> str:
     tail = _USER_SESSION.search(user)
     return tail[1] if tail else string(record(loads(user.encode())).get("session_id"))
-
-
-def _read(item: Json) -> tuple[str, Json, tuple[Block, ...]]:
-    role, content = string(item.get("role")), item.get("content")
-    normal = tidy({**tidy(item), "content": [_normal(part) for part in parts(content)]})
-    listed = content if isinstance(content, list) else parts(content)
-    return role, normal, tuple(block for part in listed for block in _blocks(part))
 
 
 def _normal(part: Any) -> Any:  # noqa: ANN401
@@ -234,7 +185,7 @@ def _blocks(part: object) -> Iterator[Block]:
         yield Block(Kind.CALL, dumps(fields.get("input")), string(fields.get("id")), string(fields.get("name")))
     elif kind == "tool_result":
         call_id, failed = string(fields.get("tool_use_id")), fields.get("is_error") is True
-        yield from result_blocks(fields.get("content"), lambda text: Block(Kind.RESULT, text, call_id, is_error=failed))
+        yield from result_blocks(fields.get("content"), call_id, is_error=failed)
     elif kind in ("thinking", "redacted_thinking"):
         yield Block(Kind.REASONING, string(fields.get("thinking")))
     else:

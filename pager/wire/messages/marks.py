@@ -13,8 +13,10 @@ from pager.values import Request, Span
 from pager.wire.byte_edits import apply_edits
 from pager.wire.common import (
     Json,
+    holds,
     is_empty,
     loads,
+    member,
     record,
     string,
 )
@@ -37,12 +39,12 @@ def tool_slot(request: Request) -> ToolSlot | str:
     """Where a tool of ours can be added to the request's tools, or why it can't be."""
     if request.server_state:
         return f"the provider holds part of the prompt ({request.server_state})"
-    span = request.members.get("tools")
-    if span is None or is_empty(request.body, span):
+    if not holds(request, "tools"):
         return "the request offers no tools"
-    forced = _forced(request)
-    if forced:
-        return f"tool_choice is {forced}"
+    choice = string(record(member(request, "tool_choice")).get("type"))
+    if holds(request, "tool_choice") and choice != "auto":
+        return f"tool_choice is {choice or 'not understood'}"
+    span = request.members["tools"]
     place = _place(request.body[span.start : span.end])
     return place if isinstance(place, str) else replace(place, at=span.start + place.at)
 
@@ -66,15 +68,6 @@ def mark_head(request: Request) -> tuple[Span, bytes] | None:
         return edit or (None if tools is None else _tools_edit(request.body, tools))
     except NotUnderstood:
         return None
-
-
-def _forced(request: Request) -> str:
-    """What the client wants other than to let the model choose; empty if it does not."""
-    span = request.members.get("tool_choice")
-    if span is None or is_empty(request.body, span):
-        return ""
-    kind = string(record(loads(request.body[span.start : span.end])).get("type"))
-    return "" if kind == "auto" else kind or "not understood"
 
 
 @lru_cache(32)

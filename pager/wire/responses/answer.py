@@ -5,7 +5,7 @@ call that is watched has to wait until it is finished, because only its whole ar
 all else is shown.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
@@ -13,6 +13,7 @@ import msgspec
 import orjson
 
 from pager.values import Answer, ToolUse, Usage
+from pager.wire.answer_reader import AnswerDraft
 from pager.wire.common import (
     Json,
     error_text,
@@ -154,7 +155,7 @@ class Output:
         return msgspec.Raw(orjson.dumps({"type": kind, "call_id": self.call.call_id, "output": answer}))
 
 
-class ResponsesAnswer:
+class ResponsesAnswer(AnswerDraft):
     """An answer in the making; ``end`` is how it ended, or empty."""
 
     def __init__(self, tool: str = "", guard: CallFilter = PASSING) -> None:
@@ -166,11 +167,6 @@ class ResponsesAnswer:
         self._usage: Json = {}
         self.end = ""
         self.response = Response()
-
-    def take_all(self, lines: Sequence[bytes]) -> None:
-        """Take the data of several events."""
-        for line in lines:
-            self.take("", line)
 
     def take(self, name: str, data: bytes) -> None:
         """Take one event of a stream; those that mean nothing for the answer are not even decoded."""

@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
@@ -14,6 +13,7 @@ from pager.wire.byte_edits import find
 from pager.wire.common import (
     Json,
     loads,
+    member,
     record,
     records,
     string,
@@ -52,10 +52,9 @@ _speaker = msgspec.json.Decoder(_Speaker)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-def of_type(
-    body: bytes, items: Sequence[bytes | memoryview], starts: Sequence[int], kind: str
-) -> Iterator[tuple[int, Glance]]:
+def of_type(request: Request, kind: str) -> Iterator[tuple[int, Glance]]:
     """The items of this type with their numbers; only those that hold its name as a string of their own are read."""
+    body, items, starts = request.body, request.items, request.starts
     if not items:
         return
     marker, end = f'"{kind}"'.encode(), starts[-1] + len(items[-1])
@@ -94,23 +93,18 @@ def _refusals(request: Request) -> Iterator[str]:
     """What in the request speaks against a further tool, what is told most cheaply first."""
     if request.server_state:
         yield f"the provider holds a part of the prompt ({request.server_state})"
-    if _member(request, "tool_choice") not in (None, "auto"):
+    if member(request, "tool_choice") not in (None, "auto"):
         yield "tool_choice leaves the model no choice"
-    if _member(request, "background") is True:
+    if member(request, "background") is True:
         yield "the answer is fetched later (background)"
-    included = _member(request, "include")
-    if _member(request, "top_logprobs") or (isinstance(included, list) and _LOGPROBS in included):
+    included = member(request, "include")
+    if member(request, "top_logprobs") or (isinstance(included, list) and _LOGPROBS in included):
         yield "the client asks for log probabilities"
     if any(_look(request.items[at]).type == "compaction_trigger" for at in _backwards(request)[:_LAST_ITEMS]):
         yield "the history is to be compacted"
-    if _member(request, "store") is not False and (request.stream or not _has_history(request)):
+    if member(request, "store") is not False and (request.stream or not _has_history(request)):
         # A stream tells its id before it is known whether a hidden leg follows, which has another one.
         yield "the client may continue from the stored answer (store is not false)"
-
-
-def _member(request: Request, name: str) -> Any:  # noqa: ANN401 - any JSON value
-    span = request.members.get(name)
-    return None if span is None else loads(request.body[span.start : span.end])
 
 
 def _has_history(request: Request) -> bool:
@@ -147,7 +141,7 @@ def _member_list(request: Request) -> _ToolList | None:
 
 
 def _item_lists(request: Request) -> Iterator[_ToolList | None]:
-    for index, _ in of_type(request.body, request.items, request.starts, "additional_tools"):
+    for index, _ in of_type(request, "additional_tools"):
         found = _item_tools(bytes(request.items[index]))
         yield found and replace(found, tool_slot=replace(found.tool_slot, item=index))
 

@@ -26,6 +26,7 @@ from pager.wire.common import (
     openai_error,
     record,
     string,
+    whole_answer,
 )
 from pager.wire.json_spans import elements, members
 from pager.wire.responses.answer import (
@@ -73,9 +74,7 @@ class ResponsesStitcher:
 
     def take(self, body: bytes) -> None:
         """Take a leg that came in one piece; raises NotUnderstood."""
-        answer = record(loads(body))
-        if "output" not in answer and "error" not in answer:
-            raise NotUnderstood("the answer is no response: it has no 'output'")
+        whole_answer(body, "output", "response")
         self._body = body
         self._leg.whole(read(RESPONSES, body) or Response())
         self._remember()
