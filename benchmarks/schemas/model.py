@@ -17,8 +17,8 @@ from pager.testing.scripted import (
     Script,
     ScriptedModel,
 )
-from pager.testing.scripted.answer import Stage
-from pager.testing.scripted.cursor import Cue, Direction
+from pager.testing.scripted.answer import ScriptRun
+from pager.testing.scripted.cursor import ScriptCursor, ScriptStep
 from pager.testing.scripted.page_requests import PARAMETER, getter
 from pager.wire.scripted import Scripted as Wire
 
@@ -38,7 +38,7 @@ class ModelStep:
 
 
 @dataclass(slots=True)
-class Thought(Direction):
+class Thought(ScriptCursor):
     """The steps of a session being gone through; ``looked_up`` are the handles that it knows."""
 
     steps: Sequence[ModelStep] = ()
@@ -47,19 +47,19 @@ class Thought(Direction):
     faults: int = 0
     mistakes: int = 0
 
-    def next(self, wire: Wire, prompt: Json | None) -> Cue:
+    def next(self, wire: Wire, prompt: Json | None) -> ScriptStep:
         """What the model says to this prompt."""
-        refused = self._checked(wire, prompt)
+        refused = self._refusal(wire, prompt)
         if refused is not None or prompt is None or self.number >= len(self.steps):
-            return refused or Cue(DONE, self.number)
+            return refused or ScriptStep(DONE, self.number)
         step = self.steps[self.number]
         call = self._lookup(step, prompt) or self._mistake(step, prompt)
         if call is not None:
             self.legs += 1
-            return Cue(Say(calls=[call]), self.number, self.legs, stays=True)
-        said = Cue(Say(calls=[Call(step.tool, step.arguments)]), self.number)
+            return ScriptStep(Say(calls=[call]), self.number, self.legs, stays=True)
+        answer = ScriptStep(Say(calls=[Call(step.tool, step.arguments)]), self.number)
         self.number, self.legs, self.erred = self.number + 1, 0, False
-        return said
+        return answer
 
     def _lookup(self, step: ModelStep, prompt: Json) -> Call | None:
         """The question for a tool's parameters, where they are not known."""
@@ -100,7 +100,7 @@ class CallingModel(ScriptedModel):
     def think(self, steps: Sequence[ModelStep]) -> None:
         """Begin a session of these steps, with nothing received."""
         self.thought = Thought(Script(), steps=steps)
-        self._stage = Stage(self.thought)
+        self._run = ScriptRun(self.thought)
 
 
 def told(prompt: Json) -> list[str]:

@@ -86,8 +86,8 @@ ASKING = {"name": "page_in", "parameters": {"properties": {"pages": {"type": "ar
 
 
 def said(thought, *entries):
-    cue = thought.next(Chat(), prompt(*entries, messages=[{"role": "user", "content": "Go."}]))
-    return [(call.name, call.arguments) for call in cue.said.calls]
+    step = thought.next(Chat(), prompt(*entries, messages=[{"role": "user", "content": "Go."}]))
+    return [(call.name, call.arguments) for call in step.answer.calls]
 
 
 def test_the_model_looks_a_deferred_tool_up_once():
@@ -95,7 +95,7 @@ def test_the_model_looks_a_deferred_tool_up_once():
     assert said(thought, SHORT, ASKING) == [("page_in", {"pages": [HANDLE]})]
     assert said(thought, SHORT, ASKING) == [("short", {"a": 1})]
     assert said(thought, SHORT, ASKING) == [("short", {"a": 2})]
-    assert thought.next(Chat(), prompt(SHORT, messages=[{"role": "user", "content": "Go."}])).said == DONE
+    assert thought.next(Chat(), prompt(SHORT, messages=[{"role": "user", "content": "Go."}])).answer == DONE
     assert (thought.faults, thought.mistakes) == (1, 0)
 
 

@@ -1,4 +1,4 @@
-"""Gives one answer of a script over HTTP, in the client's wire format."""
+"""Sends one answer of a script over HTTP, in the client's wire format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from pager.testing.scripted.cursor import Cue, Direction
+from pager.testing.scripted.cursor import ScriptCursor, ScriptStep
 from pager.testing.scripted.prompt_cache import PromptCache
 from pager.testing.scripted.script import (
     Drop,
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Stage:
-    """One script being played, and what has happened since it began."""
+class ScriptRun:
+    """The run of one script: its place, what was received since it began, and the provider's cache."""
 
-    direction: Direction
+    cursor: ScriptCursor
     received: list[Received] = field(default_factory=list)
     cache: PromptCache = field(default_factory=PromptCache)
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
@@ -50,57 +50,57 @@ def reply(status: int, body: bytes | Json, headers: Mapping[str, str]) -> web.Re
 
 
 @dataclass(frozen=True, slots=True)
-class Performance:
-    """One answer being given to one request."""
+class AnswerWriter:
+    """Sends the answer to one request."""
 
-    stage: Stage
+    run: ScriptRun
     wire: Scripted
     number: int
     received: Received
     request: web.Request
 
-    async def give(self) -> web.StreamResponse:
-        """Answer the request."""
+    async def send(self) -> web.StreamResponse:
+        """Send the next answer of the script."""
         try:
             asked, unread = self.received.json(), ""
         except ValueError as error:
             asked, unread = None, f"We could not parse the JSON body of your request: {error}"
-        cue = self.stage.direction.next(self.wire, asked)
-        self.received.refused = cue.refused or unread
-        if cue.seconds:
-            await asyncio.sleep(cue.seconds)
-        match cue:
-            case Cue(said=Fail() as fail):
+        step = self.run.cursor.next(self.wire, asked)
+        self.received.refused = step.refused or unread
+        if step.seconds:
+            await asyncio.sleep(step.seconds)
+        match step:
+            case ScriptStep(answer=Fail() as fail):
                 return self._fail(fail)
-            case Cue(said=Reply() as word_for_word):
-                return reply(word_for_word.status, word_for_word.body, word_for_word.headers)
-            case Cue(manner=Drop(after_events=0)):
+            case ScriptStep(answer=Reply() as fixed):
+                return reply(fixed.status, fixed.body, fixed.headers)
+            case ScriptStep(delivery=Drop(after_events=0)):
                 return self._hang_up(web.Response())
-            case Cue(said=Say() as said) if asked is not None:
-                turn = Turn(cue.number, asked, said, self.stage.cache.usage(self.wire, asked), cue.leg)
-                return await (self._stream(turn, cue) if asked.get("stream") else self._whole(turn, cue))
+            case ScriptStep(answer=Say() as said) if asked is not None:
+                turn = Turn(step.number, asked, said, self.run.cache.usage(self.wire, asked), step.leg)
+                return await (self._stream(turn, step) if asked.get("stream") else self._whole(turn, step))
         return self._fail(Fail(400, message=unread))
 
-    async def _whole(self, turn: Turn, cue: Cue) -> web.StreamResponse:
-        match cue.manner:
+    async def _whole(self, turn: Turn, step: ScriptStep) -> web.StreamResponse:
+        match step.delivery:
             case Stumble() as stumble:
                 return self._fail(Fail(500, message=stumble.message))
             case Gated():
-                await self.stage.gate.acquire()
+                await self.run.gate.acquire()
         whole = self.wire.whole(turn)
         self.received.sent += 1
-        if isinstance(cue.manner, Drop):
+        if isinstance(step.delivery, Drop):
             return await self._half(json.dumps(whole).encode())
         return reply(200, whole, self.wire.headers(self._request_id))
 
-    async def _stream(self, turn: Turn, cue: Cue) -> web.StreamResponse:
+    async def _stream(self, turn: Turn, step: ScriptStep) -> web.StreamResponse:
         response = web.StreamResponse(headers=self._headers("text/event-stream; charset=utf-8"))
         response.enable_chunked_encoding()
         await response.prepare(self.request)
         for at, event in enumerate(self.wire.stream(turn)):
-            match cue.manner:
+            match step.delivery:
                 case Gated() if at:
-                    await self.stage.gate.acquire()
+                    await self.run.gate.acquire()
                 case Drop(after_events) if at == after_events:
                     return self._hang_up(response)
                 case Stumble(after_events, message=message) if at == after_events:

@@ -1,4 +1,4 @@
-"""Keeps the place in a script and decides what a request is answered: further legs of a call do not move it on."""
+"""The place in a script, and the answer to the next request; further legs of a call do not move it on."""
 
 import json
 from collections import Counter
@@ -28,77 +28,79 @@ Prompt = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Cue:
-    """What to say, how (after how many seconds, breaking off or not), and where in the script.
+class ScriptStep:
+    """The answer to one request, how it is delivered, and its place in the script."""
 
-    ``number`` is that of the call, ``leg`` counts from 1 those of it that ask for pages. ``stays``: the next request
-    belongs to the same call. ``refused`` says what is wrong with the prompt.
-    """
-
-    said: Say | Fail | Reply
+    answer: Say | Fail | Reply
     number: int
+    """The number of the call, from 0."""
     leg: int = 0
+    """The number of a leg that asks for pages, from 1; 0 for the last leg of a call."""
     seconds: float = 0
-    manner: Drop | Stumble | Gated | None = None
+    """The delay before the answer."""
+    delivery: Drop | Stumble | Gated | None = None
+    """What interrupts the answer, if anything does."""
     stays: bool = False
+    """Whether the next request belongs to the same call."""
     refused: str = ""
+    """What is wrong with the prompt; empty if it is accepted."""
 
 
 @dataclass(slots=True)
-class Direction:
-    """A script being played; a request that is refused, or asks for pages, is followed by another of the same call."""
+class ScriptCursor:
+    """The place in a script; after a refused request, or an answer that asks for pages, it stays at the same call."""
 
     script: Script
     number: int = 0
     legs: int = 0
-    # How often each answer of the call has asked for pages, by how deep it is nested in others.
     asked: Counter[int] = field(default_factory=Counter)
+    """How often each answer of the call has asked for pages, by its depth in other answers."""
 
-    def next(self, wire: Scripted, prompt: Prompt | None) -> Cue:
+    def next(self, wire: Scripted, prompt: Prompt | None) -> ScriptStep:
         """The answer to a request with this prompt; None is one that can't be read."""
-        cue = self._checked(wire, prompt) or self._cue(self.script.answer(self.number), wire, prompt or {})
-        if not cue.stays:
+        step = self._refusal(wire, prompt) or self._step(self.script.answer(self.number), wire, prompt or {})
+        if not step.stays:
             self.number, self.legs, self.asked = self.number + 1, 0, Counter()
-        return cue
+        return step
 
-    def _checked(self, wire: Scripted, prompt: Prompt | None) -> Cue | None:
-        """The refusal of a prompt that a provider would not take."""
+    def _refusal(self, wire: Scripted, prompt: Prompt | None) -> ScriptStep | None:
+        """The refusal of a prompt that a provider would not accept; None for any other."""
         found = problems(wire.name, prompt) if self.script.strict and prompt is not None else []
         return self._refuse(Fail(400, message=found[0]), "; ".join(found)) if found else None
 
-    def _refuse(self, fail: Fail, why: str) -> Cue:
-        return Cue(fail, self.number, stays=True, refused=why)
+    def _refuse(self, fail: Fail, why: str) -> ScriptStep:
+        return ScriptStep(fail, self.number, stays=True, refused=why)
 
-    def _cue(self, answer: Answer, wire: Scripted, prompt: Prompt, depth: int = 0) -> Cue:
+    def _step(self, answer: Answer, wire: Scripted, prompt: Prompt, depth: int = 0) -> ScriptStep:
         match answer:
             case PageIn():
                 return self._page_in(answer, wire, prompt, depth)
             case Overflowing() | Picky():
-                return self._choosy(answer, wire, prompt, depth)
+                return self._refusing(answer, wire, prompt, depth)
             case Slow() | Gated() | Drop() | Stumble():
-                return _given(answer, self._cue(answer.then, wire, prompt, depth + 1))
+                return _delivered(answer, self._step(answer.then, wire, prompt, depth + 1))
             case _:
-                return Cue(answer, self.number)
+                return ScriptStep(answer, self.number)
 
-    def _page_in(self, answer: PageIn, wire: Scripted, prompt: Prompt, depth: int) -> Cue:
-        said = asking(answer, prompt) if self.asked[depth] < answer.times else None
-        if said is None:
-            return self._cue(answer.then or answer.bare, wire, prompt, depth + 1)
+    def _page_in(self, answer: PageIn, wire: Scripted, prompt: Prompt, depth: int) -> ScriptStep:
+        question = asking(answer, prompt) if self.asked[depth] < answer.times else None
+        if question is None:
+            return self._step(answer.then or answer.bare, wire, prompt, depth + 1)
         self.asked[depth] += 1
         self.legs += 1
-        return Cue(said, self.number, self.legs, stays=not answer.mixed)
+        return ScriptStep(question, self.number, self.legs, stays=not answer.mixed)
 
-    def _choosy(self, answer: Overflowing | Picky, wire: Scripted, prompt: Prompt, depth: int) -> Cue:
+    def _refusing(self, answer: Overflowing | Picky, wire: Scripted, prompt: Prompt, depth: int) -> ScriptStep:
         if isinstance(answer, Picky) and getter(prompt):
             return self._refuse(Fail(400, message=answer.message), answer.message)
         if isinstance(answer, Overflowing) and (count := size(wire.prompt(prompt))) > answer.limit:
             body = json.dumps(wire.too_long(count, answer.limit)).encode()
             return self._refuse(Fail(400, body=body), f"the prompt has {count} tokens and {answer.limit} fit")
-        return self._cue(answer.then, wire, prompt, depth + 1)
+        return self._step(answer.then, wire, prompt, depth + 1)
 
 
-def _given(answer: Slow | Gated | Drop | Stumble, cue: Cue) -> Cue:
-    """The cue, given in this manner; an answer that breaks off is followed by no further leg."""
+def _delivered(answer: Slow | Gated | Drop | Stumble, step: ScriptStep) -> ScriptStep:
+    """The step with a delay or an interruption; no further leg follows an answer that breaks off."""
     if isinstance(answer, Slow):
-        return replace(cue, seconds=cue.seconds + answer.seconds)
-    return replace(cue, manner=answer, stays=cue.stays and isinstance(answer, Gated))
+        return replace(step, seconds=step.seconds + answer.seconds)
+    return replace(step, delivery=answer, stays=step.stays and isinstance(answer, Gated))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from pager.testing.scripted.answer import Stage
+    from pager.testing.scripted.answer import ScriptRun
     from pager.testing.scripted.script import Script
 
 _MODELS = ("scripted-1", "scripted-2")
@@ -38,7 +38,7 @@ class ScriptedModel:
         self._lifetime = lifetime
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: web.AppRunner | None = None
-        self._stage: Stage
+        self._run: ScriptRun
         self.play(script)
 
     @property
@@ -54,21 +54,21 @@ class ScriptedModel:
     @property
     def received(self) -> Sequence[Received]:
         """What came in since the script began."""
-        return self._stage.received
+        return self._run.received
 
     def play(self, script: Script) -> None:
         """Begin a script, with an empty cache and nothing received."""
         # aiohttp's web server costs a tenth of a second to import: only those who play a script pay for it.
-        from pager.testing.scripted.answer import Stage
-        from pager.testing.scripted.cursor import Direction
+        from pager.testing.scripted.answer import ScriptRun
+        from pager.testing.scripted.cursor import ScriptCursor
 
-        self._stage = Stage(Direction(script), cache=PromptCache(self._clock, self._lifetime))
+        self._run = ScriptRun(ScriptCursor(script), cache=PromptCache(self._clock, self._lifetime))
 
     def release(self, events: int = 1) -> None:
         """Let so many gated events go; may be called from any thread."""
         if self._loop is not None:
             for _ in range(events):
-                self._loop.call_soon_threadsafe(self._stage.gate.release)
+                self._loop.call_soon_threadsafe(self._run.gate.release)
 
     async def __aenter__(self) -> Self:
         from aiohttp import web  # as in play
@@ -90,11 +90,11 @@ class ScriptedModel:
             await self._runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        stage, received = self._stage, _received(request)
-        stage.received.append(received)
+        run, received = self._run, _received(request)
+        run.received.append(received)
         try:
             received.body = await request.read()
-            response = await _answer(stage, received, request)
+            response = await _answer(run, received, request)
         except (asyncio.CancelledError, ConnectionError):
             received.left_at = asyncio.get_running_loop().time()
             raise
@@ -108,16 +108,16 @@ def _received(request: web.Request) -> Received:
     return Received(request.method, request.raw_path, headers, peer)
 
 
-async def _answer(stage: Stage, received: Received, request: web.Request) -> web.StreamResponse:
-    from pager.testing.scripted.answer import Performance, reply
+async def _answer(run: ScriptRun, received: Received, request: web.Request) -> web.StreamResponse:
+    from pager.testing.scripted.answer import AnswerWriter, reply
 
-    other = stage.direction.script.others.get(f"{received.method} {received.path}")
+    other = run.cursor.script.others.get(f"{received.method} {received.path}")
     if other is not None:
         return reply(other.status, other.body, other.headers)
     path = received.path.removeprefix("/v1") if received.method == "POST" else ""
     for dialect in map(load, names()):
         if dialect.accepts(path):
-            return await Performance(stage, scripted(dialect.name), stage.next_call(), received, request).give()
+            return await AnswerWriter(run, scripted(dialect.name), run.next_call(), received, request).send()
         if path and path == dialect.count_path:
             provider = scripted(dialect.name)
             return reply(200, provider.counted(size(provider.prompt(received.json()))), {})
