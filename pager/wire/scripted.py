@@ -133,21 +133,25 @@ class Turn:
         return msgspec.structs.replace(self.prompt, output=said + thought, reasoning=thought)
 
 
+Request = Mapping[str, Any]
+"""The decoded body of a request."""
+
+
 class Scripted(Protocol):
     """One wire format, from the provider's side; ``name`` is that of its dialect."""
 
     name: str
 
-    def prompt(self, request: Mapping[str, Any]) -> list[Piece]:
+    def prompt(self, request: Request) -> list[Piece]:
         """The parts of the prompt in the order in which the provider caches them."""
 
-    def tools(self, request: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def tools(self, request: Request) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The name and the parameters of every tool offered; no parameters where it has none."""
 
-    def used(self, request: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    def used(self, request: Request) -> Iterator[tuple[str, object]]:
         """Past calls in the prompt as the tool's name and its arguments, and results as an empty name and content."""
 
-    def problems(self, request: Mapping[str, Any]) -> Iterator[str]:
+    def problems(self, request: Request) -> Iterator[str]:
         """Why the provider would answer this request with a 400, in the order of the prompt."""
 
     def whole(self, turn: Turn) -> Json:
@@ -193,7 +197,7 @@ def repeated(values: Iterable[str]) -> list[str]:
     return [value for value, count in Counter(values).items() if count > 1]
 
 
-def listed(request: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def listed(request: Request, key: str) -> list[Request]:
     """The objects in a member that is an array; none in any other."""
     found = request.get(key)
     return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
@@ -216,34 +220,31 @@ def decoded(arguments: object) -> object:
         return arguments
 
 
-_TYPES = {429: "rate_limit_error", 401: "authentication_error"}
-_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
+_OPENAI_TYPES = {429: "rate_limit_error", 401: "authentication_error"}
+_OPENAI_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
-def openai_headers(request_id: str) -> dict[str, str]:
-    """What OpenAI sends with every answer."""
-    return {
-        "x-request-id": request_id,
-        "openai-organization": "scripted",
-        "openai-processing-ms": "7",
-        "openai-version": "2020-10-01",
-        "x-ratelimit-limit-requests": "10000",
-        "x-ratelimit-remaining-requests": "9999",
-    }
+class ScriptedOpenAI:
+    """What OpenAI's wire formats have in common."""
 
+    def error(self, status: int, message: str, request_id: str = "") -> Json:  # noqa: ARG002 - it is in a header
+        """OpenAI's error object."""
+        kind = "server_error" if status >= 500 else _OPENAI_TYPES.get(status, "invalid_request_error")
+        return {"error": {"message": message, "type": kind, "param": None, "code": _OPENAI_CODES.get(status)}}
 
-def openai_error(status: int, message: str) -> Json:
-    """What OpenAI says when something is wrong."""
-    return {"error": _error(status, message)}
+    def headers(self, request_id: str) -> dict[str, str]:
+        """The headers of all answers of OpenAI."""
+        return {
+            "x-request-id": request_id,
+            "openai-organization": "scripted",
+            "openai-processing-ms": "7",
+            "openai-version": "2020-10-01",
+            "x-ratelimit-limit-requests": "10000",
+            "x-ratelimit-remaining-requests": "9999",
+        }
 
-
-def overflow(found: str, limit: int, param: str) -> Json:
-    """What OpenAI says of a prompt that does not fit."""
-    window = f"This model's maximum context length is {limit} tokens."
-    message = f"{window} However, {found}. Please reduce the length of the {param}."
-    return {"error": {**_error(400, message), "param": param, "code": "context_length_exceeded"}}
-
-
-def _error(status: int, message: str) -> Json:
-    kind = "server_error" if status >= 500 else _TYPES.get(status, "invalid_request_error")
-    return {"message": message, "type": kind, "param": None, "code": _CODES.get(status)}
+    def overflow(self, found: str, limit: int, param: str) -> Json:
+        """The error for a prompt that does not fit."""
+        window = f"This model's maximum context length is {limit} tokens."
+        error = self.error(400, f"{window} However, {found}. Please reduce the length of the {param}.")["error"]
+        return {"error": {**error, "param": param, "code": "context_length_exceeded"}}

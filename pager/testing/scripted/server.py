@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from pager.testing.scripted.prompt_cache import PromptCache, size
 from pager.testing.scripted.received import Received
 from pager.wire.dialects import load, names, scripted
-from pager.wire.scripted import EPOCH, Json, openai_error
+from pager.wire.scripted import EPOCH, Json, ScriptedOpenAI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -129,7 +129,7 @@ def _elsewhere(received: Received) -> tuple[int, Json]:
     """The rest of the API, as far as clients need it."""
     if received.method == "GET" and received.path == "/v1/models":
         return 200, _anthropic_models() if received.header("anthropic-version") else _openai_models()
-    return 404, openai_error(404, f"Invalid URL ({received.method} {received.target})")
+    return 404, ScriptedOpenAI().error(404, f"Invalid URL ({received.method} {received.target})")
 
 
 def _openai_models() -> Json:

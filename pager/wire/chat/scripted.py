@@ -7,15 +7,14 @@ from pager.values import Usage
 from pager.wire.scripted import (
     Json,
     Piece,
+    Request,
+    ScriptedOpenAI,
     Turn,
     bits,
     decoded,
     event,
     is_json,
     listed,
-    openai_error,
-    openai_headers,
-    overflow,
     piece,
     repeated,
     words,
@@ -25,23 +24,23 @@ _FINISH = {"stop": "stop", "length": "length", "tools": "tool_calls", "refusal":
 DONE = b"data: [DONE]\n\n"
 
 
-class Scripted:
+class Scripted(ScriptedOpenAI):
     """Chat Completions, from the provider's side."""
 
     name = "chat"
 
-    def prompt(self, request: Mapping[str, Any]) -> list[Piece]:
+    def prompt(self, request: Request) -> list[Piece]:
         """Tools, then messages."""
         return [piece(part) for part in [*(request.get("tools") or []), *(request.get("messages") or [])]]
 
-    def tools(self, request: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def tools(self, request: Request) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Functions, and custom tools without parameters."""
         for entry in listed(request, "tools"):
             tool = entry.get("function") or entry.get("custom") or {}
             if tool.get("name"):
                 yield str(tool["name"]), tool.get("parameters") or {}
 
-    def used(self, request: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    def used(self, request: Request) -> Iterator[tuple[str, object]]:
         """The assistant's tool_calls, and tool messages."""
         for message in listed(request, "messages"):
             for call in listed(message, "tool_calls"):
@@ -50,9 +49,24 @@ class Scripted:
             if message.get("role") == "tool":
                 yield "", message.get("content")
 
-    def problems(self, request: Mapping[str, Any]) -> Iterator[str]:
+    def problems(self, request: Request) -> Iterator[str]:
         """Calls must be answered by the tool messages right after them; a role can't say everything."""
-        return _problems(request)
+        waiting: list[str] = []
+        for at, message in enumerate(listed(request, "messages")):
+            yield from _form(at, message)
+            if message.get("role") == "tool":
+                answered = message.get("tool_call_id")
+                if answered not in waiting:
+                    yield (
+                        f"Invalid parameter: messages with role 'tool' must be a response to a preceding message with "
+                        f"'tool_calls': messages[{at}] answers {answered}"
+                    )
+                waiting = [call for call in waiting if call != answered]
+            else:
+                yield from _unanswered(waiting)
+                waiting = [str(call.get("id")) for call in listed(message, "tool_calls")]
+                yield from (f"messages[{at}]: Duplicate value for 'tool_call_id': {call}" for call in repeated(waiting))
+        yield from _unanswered(waiting)
 
     def counted(self, tokens: int) -> Json:  # noqa: ARG002
         """OpenAI has no endpoint that counts chats."""
@@ -77,21 +91,13 @@ class Scripted:
             yield event({**frame, "choices": [], "usage": _usage(turn.usage)})
         yield DONE
 
-    def error(self, status: int, message: str, request_id: str) -> Json:  # noqa: ARG002 - OpenAI has it in a header
-        """OpenAI's error object."""
-        return openai_error(status, message)
-
     def too_long(self, count: int, limit: int) -> Json:
         """OpenAI's words for a prompt that does not fit."""
-        return overflow(f"your messages resulted in {count} tokens", limit, "messages")
+        return self.overflow(f"your messages resulted in {count} tokens", limit, "messages")
 
     def stumble(self, message: str, sequence: int) -> bytes:  # noqa: ARG002 - chunks are not numbered
         """An error in place of a chunk."""
-        return event(openai_error(500, message))
-
-    def headers(self, request_id: str) -> dict[str, str]:
-        """OpenAI's own headers."""
-        return openai_headers(request_id)
+        return event(self.error(500, message))
 
 
 def _frame(turn: Turn, kind: str) -> Json:
@@ -169,26 +175,6 @@ _PARTS: Mapping[str, frozenset[str]] = {
 }
 
 
-def _problems(request: Mapping[str, Any]) -> Iterator[str]:
-    """A call is answered by the tool messages right after the assistant's."""
-    waiting: list[str] = []
-    for at, message in enumerate(listed(request, "messages")):
-        yield from _form(at, message)
-        if message.get("role") == "tool":
-            answered = message.get("tool_call_id")
-            if answered not in waiting:
-                yield (
-                    f"Invalid parameter: messages with role 'tool' must be a response to a preceding message with "
-                    f"'tool_calls': messages[{at}] answers {answered}"
-                )
-            waiting = [call for call in waiting if call != answered]
-        else:
-            yield from _unanswered(waiting)
-            waiting = [str(call.get("id")) for call in listed(message, "tool_calls")]
-            yield from (f"messages[{at}]: Duplicate value for 'tool_call_id': {call}" for call in repeated(waiting))
-    yield from _unanswered(waiting)
-
-
 def _unanswered(calls: Sequence[str]) -> Iterator[str]:
     if calls:
         yield (
@@ -197,7 +183,7 @@ def _unanswered(calls: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _form(at: int, message: Mapping[str, Any]) -> Iterator[str]:
+def _form(at: int, message: Request) -> Iterator[str]:
     """What is wrong with the message by itself."""
     role, content = str(message.get("role")), message.get("content")
     if role not in _PARTS:
@@ -211,7 +197,7 @@ def _form(at: int, message: Mapping[str, Any]) -> Iterator[str]:
             yield f"messages[{at}].tool_calls[{index}].function.arguments is not valid JSON."
 
 
-def _says(message: Mapping[str, Any]) -> bool:
+def _says(message: Request) -> bool:
     """Whether an assistant's message needs no content."""
     return any(message.get(key) for key in ("tool_calls", "function_call", "refusal", "audio", "reasoning_content"))
 

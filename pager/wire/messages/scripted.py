@@ -11,6 +11,7 @@ from pager.wire.scripted import (
     Call,
     Json,
     Piece,
+    Request,
     Turn,
     bits,
     event,
@@ -38,7 +39,7 @@ class Scripted:
 
     name = "messages"
 
-    def prompt(self, request: Mapping[str, Any]) -> list[Piece]:
+    def prompt(self, request: Request) -> list[Piece]:
         """Tools, then the system prompt, then messages, block by block, since any block may carry the mark."""
         system = request.get("system") or []
         blocks = [{"type": "text", "text": system}] if isinstance(system, str) else system
@@ -48,13 +49,13 @@ class Scripted:
             parts[-1] = parts[-1]._replace(lifetime=asked)  # the request's own mark is for its last block
         return parts
 
-    def tools(self, request: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def tools(self, request: Request) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The client's own tools, and the provider's without parameters."""
         for entry in listed(request, "tools"):
             if entry.get("name"):
                 yield str(entry["name"]), entry.get("input_schema") or {}
 
-    def used(self, request: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    def used(self, request: Request) -> Iterator[tuple[str, object]]:
         """The blocks tool_use and tool_result."""
         for block in (block for message in listed(request, "messages") for block in listed(message, "content")):
             if block.get("type") == "tool_use":
@@ -62,9 +63,22 @@ class Scripted:
             elif block.get("type") == "tool_result":
                 yield "", block.get("content")
 
-    def problems(self, request: Mapping[str, Any]) -> Iterator[str]:
+    def problems(self, request: Request) -> Iterator[str]:
         """Calls must be answered at the beginning of the next turn; thinking must come back unchanged."""
-        return _problems(request)
+        turns = _turns(request)
+        continues = (request.get("thread") or {}).get("type") == "continue"
+        for before, turn, after in zip([None, *turns], turns, [*turns[1:], None], strict=False):
+            if before or not continues:  # else the provider itself has the calls
+                yield from _answers(before, turn)
+            yield from _open(turn, after)
+            yield from _turn_blocks(turn)
+        if twice := repeated(call for turn in turns for call in _ids(turn, "tool_use", "id")):
+            yield f"messages: `tool_use` ids must be unique: {', '.join(twice)}"
+        if turns and turns[-1].role == "assistant" and _is_blank_at_the_end(turns[-1].blocks):
+            yield "messages: final assistant content cannot end with trailing whitespace"
+        marks = _marks(request)
+        if marks > _MARKS:
+            yield f"A maximum of {_MARKS} blocks with cache_control may be provided. Found {marks}."
 
     def counted(self, tokens: int) -> Json:
         """The answer of count_tokens."""
@@ -91,11 +105,12 @@ class Scripted:
 
     def error(self, status: int, message: str, request_id: str) -> Json:
         """Anthropic's error object."""
-        return anthropic_error(status, message, request_id)
+        kind = _TYPES.get(status, "api_error")
+        return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
 
     def too_long(self, count: int, limit: int) -> Json:
         """Anthropic's words for a prompt that does not fit."""
-        return anthropic_error(400, f"prompt is too long: {count} tokens > {limit} maximum", "req_scripted")
+        return self.error(400, f"prompt is too long: {count} tokens > {limit} maximum", "req_scripted")
 
     def stumble(self, message: str, sequence: int) -> bytes:  # noqa: ARG002 - events are not numbered
         """An error event, as sent when the provider is overloaded."""
@@ -111,13 +126,7 @@ class Scripted:
         }
 
 
-def anthropic_error(status: int, message: str, request_id: str) -> Json:
-    """What Anthropic says when something is wrong."""
-    kind = _TYPES.get(status, "api_error")
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
-
-
-def _blocks(message: Mapping[str, Any]) -> list[Json]:
+def _blocks(message: Request) -> list[Json]:
     content = message.get("content") or []
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     return [{"role": message.get("role"), **block} for block in blocks]
@@ -191,7 +200,6 @@ def _tally(usage: Usage) -> Json:
 
 
 _SIGNED = "scripted"
-Request = Mapping[str, Any]
 
 
 def signature(thinking: str) -> str:
@@ -201,24 +209,6 @@ def signature(thinking: str) -> str:
 
 _MARKS = 4
 _THINKING = ("thinking", "redacted_thinking")
-
-
-def _problems(request: Request) -> Iterator[str]:
-    """A call is answered by the blocks at the beginning of the next turn."""
-    turns = _turns(request)
-    continues = (request.get("thread") or {}).get("type") == "continue"
-    for before, turn, after in zip([None, *turns], turns, [*turns[1:], None], strict=False):
-        if before or not continues:  # else the provider itself has the calls
-            yield from _answers(before, turn)
-        yield from _open(turn, after)
-        yield from _turn_blocks(turn)
-    if twice := repeated(call for turn in turns for call in _ids(turn, "tool_use", "id")):
-        yield f"messages: `tool_use` ids must be unique: {', '.join(twice)}"
-    if turns and turns[-1].role == "assistant" and _is_blank_at_the_end(turns[-1].blocks):
-        yield "messages: final assistant content cannot end with trailing whitespace"
-    marks = _marks(request)
-    if marks > _MARKS:
-        yield f"A maximum of {_MARKS} blocks with cache_control may be provided. Found {marks}."
 
 
 class _MergedTurn:

@@ -8,15 +8,14 @@ from pager.values import Usage
 from pager.wire.scripted import (
     Json,
     Piece,
+    Request,
+    ScriptedOpenAI,
     Turn,
     bits,
     decoded,
     event,
     is_json,
     listed,
-    openai_error,
-    openai_headers,
-    overflow,
     piece,
     repeated,
     words,
@@ -49,18 +48,18 @@ _ECHOED: Json = {
 Emit = Callable[..., bytes]
 
 
-class Scripted:
+class Scripted(ScriptedOpenAI):
     """Responses, from the provider's side."""
 
     name = "responses"
 
-    def prompt(self, request: Mapping[str, Any]) -> list[Piece]:
+    def prompt(self, request: Request) -> list[Piece]:
         """Tools, then instructions, then items."""
         given = request.get("input") or []
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         return [piece(part) for part in [*(request.get("tools") or []), request.get("instructions"), *items]]
 
-    def tools(self, request: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def tools(self, request: Request) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The tools of the request, and those that items bring."""
         entries = listed(request, "tools")
         for item in listed(request, "input"):
@@ -70,7 +69,7 @@ class Scripted:
             if entry.get("name"):
                 yield str(entry["name"]), entry.get("parameters") or {}
 
-    def used(self, request: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    def used(self, request: Request) -> Iterator[tuple[str, object]]:
         """The items of calls and their outputs."""
         for item in listed(request, "input"):
             match item:
@@ -81,9 +80,15 @@ class Scripted:
                 case {"type": "function_call_output" | "custom_tool_call_output", "output": result}:
                     yield "", result
 
-    def problems(self, request: Mapping[str, Any]) -> Iterator[str]:
+    def problems(self, request: Request) -> Iterator[str]:
         """Calls must be answered anywhere after them; reasoning must be followed by what it led to."""
-        return _problems(request)
+        items = listed(request, "input")
+        elsewhere = bool(request.get("previous_response_id") or request.get("conversation"))
+        yield from _kinds(items)
+        yield from _paired(items, elsewhere=elsewhere)
+        yield from _lonely_thoughts(items)
+        if twice := repeated(str(item["id"]) for item in items if item.get("id")):
+            yield f"Duplicate item found with id {twice[0]}. Remove duplicate items from your input and try again."
 
     def counted(self, tokens: int) -> Json:
         """The answer of input_tokens."""
@@ -106,21 +111,13 @@ class Scripted:
         closing = _response(turn, items, done=True)
         yield emit(f"response.{closing['status']}", response=closing)
 
-    def error(self, status: int, message: str, request_id: str) -> Json:  # noqa: ARG002 - OpenAI has it in a header
-        """OpenAI's error object."""
-        return openai_error(status, message)
-
     def too_long(self, count: int, limit: int) -> Json:
         """OpenAI's words for a prompt that does not fit."""
-        return overflow(f"your input resulted in {count} tokens", limit, "input")
+        return self.overflow(f"your input resulted in {count} tokens", limit, "input")
 
     def stumble(self, message: str, sequence: int) -> bytes:
         """An error event."""
         return _emit(sequence, "error", code="server_error", message=message, param=None)
-
-    def headers(self, request_id: str) -> dict[str, str]:
-        """OpenAI's own headers."""
-        return openai_headers(request_id)
 
 
 def _numbered() -> Emit:
@@ -224,24 +221,12 @@ def _usage(usage: Usage) -> Json:
 # What OpenAI refuses
 
 
-Request = Mapping[str, Any]
 _OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 _KINDS = {"message", "reasoning", "item_reference", "compaction", "compaction_trigger", "configuration_update"} | {
     *("additional_tools", "tool_search_call", "tool_search_output", "computer_call_output", "local_shell_call_output"),
     *("shell_call_output", "apply_patch_call_output", "mcp_list_tools", "mcp_approval_request"),
     *("mcp_approval_response", *_OUTPUTS.values()),
 }
-
-
-def _problems(request: Request) -> Iterator[str]:
-    """A call is answered anywhere after it."""
-    items = listed(request, "input")
-    elsewhere = bool(request.get("previous_response_id") or request.get("conversation"))
-    yield from _kinds(items)
-    yield from _paired(items, elsewhere=elsewhere)
-    yield from _lonely_thoughts(items)
-    if twice := repeated(str(item["id"]) for item in items if item.get("id")):
-        yield f"Duplicate item found with id {twice[0]}. Remove duplicate items from your input and try again."
 
 
 def _kinds(items: Sequence[Request]) -> Iterator[str]:
