@@ -9,20 +9,16 @@ import base64
 import binascii
 import struct
 from collections.abc import Iterator
-from math import ceil
 from typing import NamedTuple
 
 import orjson
 
 from instrumentation.accounting.billing import tokens_in
 from pager.pricing.tokens import BYTES_A_TOKEN
+from pager.wire.dialects import load as load_dialect
 
 PICTURE = 1_500
 """Tokens of a picture whose width and height are not known: about those of a screenshot."""
-
-_CLAUDE_EDGE, _CLAUDE_MOST, _CLAUDE_PIXELS = 1_568, 1_600, 750
-_OPENAI_EDGE, _OPENAI_SHORT, _OPENAI_TILE = 2_048, 768, 512
-_OPENAI_BASE, _OPENAI_EACH = 85, 170
 
 _HEAD = 65_536
 """Characters of base64 in which a picture says how large it is."""
@@ -110,24 +106,11 @@ def _detail(part: dict[str, object]) -> object:
 
 def _picture(picture: _Uncounted, dialect: str) -> int:
     """The tokens of a picture, by the rule of the provider that the wire format is of."""
-    if picture.cheap and dialect != "messages":
-        return _OPENAI_BASE
+    spoken = load_dialect(dialect)
+    if picture.cheap and spoken.low_detail_tokens:
+        return spoken.low_detail_tokens
     edges = _edges(picture.data)
-    if edges is None:
-        return PICTURE
-    return _claude(*edges) if dialect == "messages" else _openai(*edges)
-
-
-def _claude(width: int, height: int) -> int:
-    shrunk = min(1.0, _CLAUDE_EDGE / max(width, height))
-    return min(_CLAUDE_MOST, ceil(width * shrunk * height * shrunk / _CLAUDE_PIXELS))
-
-
-def _openai(width: int, height: int) -> int:
-    fitted = min(1.0, _OPENAI_EDGE / max(width, height))
-    fitted *= min(1.0, _OPENAI_SHORT / (min(width, height) * fitted))
-    tiles = ceil(width * fitted / _OPENAI_TILE) * ceil(height * fitted / _OPENAI_TILE)
-    return _OPENAI_BASE + _OPENAI_EACH * tiles
+    return PICTURE if edges is None else spoken.picture_tokens(*edges)
 
 
 def _edges(data: str) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ from yarl import URL
 
 from pager.config.settings import UpstreamSettings
 from pager.proxy.request_body import Body
-from pager.sessions.identity import CREDENTIALS
+from pager.sessions.identity import credential_headers
 from pager.wire.dialect import Dialect
 from pager.wire.dialects import load as load_dialect
 
@@ -249,9 +249,8 @@ class Upstream:
         sent = CIMultiDict((name.decode("latin-1"), _text(value)) for name, value in headers)
         if not self.key:
             return sent
-        for name in CREDENTIALS:
+        for name in credential_headers():
             sent.popall(name, None)
         name, value = load_dialect(dialect).credential(self.key)
-        sent.popall(name, None)
         sent[name] = value
         return sent

@@ -7,8 +7,12 @@ its ``lane``.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from typing import NamedTuple
+
+from pager.wire.dialects import load as load_dialect
+from pager.wire.dialects import names
 
 LOCAL = "local"
 
@@ -83,15 +87,18 @@ def session_key(headers: Headers, hints: Sequence[tuple[str, str]]) -> Key | Non
     return next((Key(source, value) for source, value in hints if value), None)
 
 
-CREDENTIALS = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
-"""Headers that hold a credential, best first."""
+@cache
+def credential_headers() -> tuple[str, ...]:
+    """Headers that hold a credential, best first: those of the dialects, then those of others who speak them."""
+    own = (load_dialect(name).credential("")[0] for name in names())
+    return tuple(dict.fromkeys(("authorization", *own, "api-key", "x-goog-api-key")))
 
 
 def credentials_of(headers: Headers) -> list[str]:
     """What the client shows as credentials, without the scheme; empty where it shows none."""
     bearer = headers.get("authorization", "")
     scheme, _, token = bearer.partition(" ")
-    shown = [token.strip() if scheme.lower() == "bearer" else bearer, *map(headers.get, CREDENTIALS[1:])]
+    shown = [token.strip() if scheme.lower() == "bearer" else bearer, *map(headers.get, credential_headers()[1:])]
     return [credential for credential in shown if credential]
 
 

@@ -8,6 +8,7 @@ asks a dialect by what it says here, and never by its name. Dialects are pure an
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from math import ceil
 from typing import Any
 
 import orjson
@@ -69,6 +70,9 @@ class Dialect(ABC):
 
     ends_on_error = True
     """Whether clients take an error event for the end of a stream; if not, only a broken connection tells them."""
+
+    low_detail_tokens = 85
+    """The tokens of a picture that the client sends in low detail; 0 where a client can't ask for that."""
 
     def accepts(self, path: str) -> bool:
         """Whether a POST to this path, below the base URL, is a call."""
@@ -155,6 +159,12 @@ class Dialect(ABC):
         ``items`` are all items that the client has sent after those of that call. Only the last leg may be mixed.
         ``sure`` if ids prove that this is the place: texts may be missing, and calls may be in other items.
         """
+
+    def picture_tokens(self, width: int, height: int) -> int:
+        """The tokens of a picture by its edges: by OpenAI's rule, which others who speak its formats follow."""
+        fitted = min(1.0, 2_048 / max(width, height))
+        fitted *= min(1.0, 768 / (min(width, height) * fitted))
+        return 85 + 170 * ceil(width * fitted / 512) * ceil(height * fitted / 512)
 
     @abstractmethod
     def read(self, body: bytes) -> Answer:

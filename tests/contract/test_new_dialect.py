@@ -147,13 +147,14 @@ def test_a_new_folder_is_served_paged_and_played(folder):
 
 def test_a_new_folder_reads_the_model_in_its_path_and_brings_its_own_credential(folder):
     asked = """
+from pager.sessions.identity import credential_of
 from pager.wire.dialects import load, names
 telegraph = load("telegraph")
 request = telegraph.parse(b'{"messages": []}', path="/v1/telegraphs/t-9:send")
-print(names(), request.model, telegraph.credential("k"))
+print(names(), request.model, telegraph.credential("k"), credential_of({"x-telegraph-key": "s"}))
 """
     done = run(BOOT + asked, folder)
-    assert done.stdout == "['chat', 'messages', 'responses', 'telegraph'] t-9 ('x-telegraph-key', 'k')\n", done.stderr
+    assert done.stdout == "['chat', 'messages', 'responses', 'telegraph'] t-9 ('x-telegraph-key', 'k') s\n", done.stderr
 
 
 def test_a_new_folder_joins_the_contract_by_existing(folder):

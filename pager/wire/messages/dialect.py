@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import orjson
@@ -73,6 +74,7 @@ class Dialect(dialect.Dialect):
     draft = MessagesAnswer
     marks_cache = True
     chains = True
+    low_detail_tokens = 0
     heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
     tool_slot = staticmethod(marks.tool_slot)
     mark = staticmethod(marks.mark)
@@ -131,6 +133,11 @@ class Dialect(dialect.Dialect):
     def stitcher(self, tool: str, guard: CallFilter, tools: Toolset | None = None) -> Stitcher:  # noqa: ARG002 - none is repeated
         """The state machine for one call to which the tool with this name was added."""
         return MessagesStitcher(tool, guard, self.error)
+
+    def picture_tokens(self, width: int, height: int) -> int:
+        """The tokens of a picture by Anthropic's rule."""
+        shrunk = min(1.0, 1_568 / max(width, height))
+        return min(1_600, ceil(width * shrunk * height * shrunk / 750))
 
     def read(self, body: bytes) -> Answer:
         """Read a whole, unstreamed answer; raises NotUnderstood."""
