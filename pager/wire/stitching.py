@@ -8,7 +8,7 @@ What a hidden leg said, and what it was answered, stands in the prompt from then
 sends only what it was shown, so the leg is put back on every later call (``Dialect.expand``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -114,6 +114,25 @@ class _Passing:
 
 
 PASSING: Final = _Passing()
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenCalls:
+    """Which calls the client must not see: those of our ``tool``, and those that the ``guard`` holds."""
+
+    tool: str = ""
+    guard: CallFilter = PASSING
+
+    def hides(self, name: str, arguments: str | None = None) -> bool | None:
+        """Whether a call is hidden; None where that depends on its arguments, and they are not complete yet."""
+        if name == self.tool or not self.guard.watches(name):
+            return name == self.tool
+        return None if arguments is None else self.guard.holds(name, arguments)
+
+
+def shown_tokens(output: int, hidden: Iterable[str]) -> int:
+    """The output tokens of a leg without its hidden calls, estimated by their names and arguments."""
+    return max(0, output - sum(len(call) // 4 + 8 for call in hidden))
 
 
 class Stitcher(Protocol):

@@ -1,7 +1,7 @@
 """Reads the tools that a request offers: what the wire formats have in common."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
@@ -23,6 +23,7 @@ from pager.wire.common import (
     string,
 )
 from pager.wire.json_spans import Elements, elements, members
+from pager.wire.stitching import ToolSlot
 
 _MARKS = frozenset({"cache_control"})  # which clients move about
 # What harnesses call the tool by which a model finds others: Claude Code, Qwen Code, Codex.
@@ -107,6 +108,30 @@ def _grouped(namespace: bytes) -> Elements | None:
         return elements(namespace, members(namespace)["tools"])
     except (NotUnderstood, KeyError):
         return None
+
+
+def tool_room(
+    tools: bytes,
+    holders: Callable[[Json], Iterable[Json]],
+    stays_last: Callable[[Json], bool],
+    *,
+    keeps_separator: bool = False,
+) -> tuple[ToolSlot, list[Json]]:
+    """The place for one more tool in a list of them, counted from its beginning, and the tools of the list.
+
+    ``holders`` are the objects of a tool that may have its name. Nothing is put behind a tool that ``stays_last``: one
+    that ends what is cached, or that is not in the prompt yet. Raises NotUnderstood if it is no list.
+    """
+    found = elements(tools, Span(0, len(tools)))
+    entries = [record(loads(item)) for item in found.items]
+    comma = (found.separator if keeps_separator else b"") or b","
+    names = frozenset(name for entry in entries for holder in holders(entry) if (name := string(holder.get("name"))))
+    last = next((start for start, entry in zip(found.starts, entries, strict=True) if stays_last(entry)), None)
+    if last is not None:
+        return ToolSlot(last, b"", comma, names), entries
+    if not entries:
+        return ToolSlot(1, b"", b"", names), entries
+    return ToolSlot(found.starts[-1] + len(found.items[-1]), comma, b"", names), entries
 
 
 def _holder(entry: Json, layout: Layout) -> Json:

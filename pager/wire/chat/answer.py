@@ -26,12 +26,12 @@ from pager.wire.common import (
     written,
 )
 from pager.wire.stitching import (
-    PASSING,
-    CallFilter,
     HeldCall,
+    HiddenCalls,
     Leg,
     LegEnd,
     LegPart,
+    shown_tokens,
 )
 
 # What all chunks of one stream have in common.
@@ -148,12 +148,11 @@ class DraftCall:
 class ChatAnswer(AnswerDraft):
     """An answer in the making.
 
-    Calls of ``tool``, and those that ``guard`` holds, are hidden; ``shown_before`` are the calls of earlier legs that
-    the client has seen.
+    ``shown_before`` is the number of calls of earlier legs that the client has seen.
     """
 
-    def __init__(self, tool: str = "", guard: CallFilter = PASSING, shown_before: int = 0) -> None:
-        self._tool, self._guard, self._shown_before = tool, guard, shown_before
+    def __init__(self, hidden: HiddenCalls | None = None, shown_before: int = 0) -> None:
+        self._hidden, self._shown_before = hidden or HiddenCalls(), shown_before
         self._open: dict[tuple[int, int | None], DraftCall] = {}
         self._id = self._model = ""
         self._texts: list[str] = []
@@ -279,14 +278,12 @@ class ChatAnswer(AnswerDraft):
         while self._settled < len(self.calls) and (over or self._is_known(self.calls[self._settled])):
             call = self.calls[self._settled]
             call.number = self._shown_before + len(self.shown)
-            call.hidden = call.name == self._tool or (
-                self._guard.watches(call.name) and self._guard.holds(call.name, call.arguments)
-            )
+            call.hidden = self._hidden.hides(call.name, call.arguments)
             self._settled += 1
 
     def _is_known(self, call: DraftCall) -> bool:
         """Whether it can be said of a call, before the end of the answer, if the client may see it."""
-        if call.name and (call.name == self._tool or not self._guard.watches(call.name)):
+        if call.name and self._hidden.hides(call.name) is not None:
             return True
         # Where a call begins, those before it are complete; but some providers name all calls before any arguments.
         return call is not self.calls[-1] and bool(call.arguments.strip())
@@ -295,8 +292,8 @@ class ChatAnswer(AnswerDraft):
         """The tokens of this leg that the client saw, if it is not the last: the provider's count without the calls."""
         if not (self.text or self.reasoning):
             return 0
-        calls = sum(len(call.name + call.arguments) // 4 + 8 for call in self.hidden)
-        return max(number(self.usage.get("completion_tokens")) - calls, 0)
+        output = number(self.usage.get("completion_tokens"))
+        return shown_tokens(output, (call.name + call.arguments for call in self.hidden))
 
     def answer(self) -> Answer:
         """All of the answer, hidden calls too, as far as it has come."""

@@ -30,7 +30,7 @@ from pager.wire.common import (
     whole_answer,
 )
 from pager.wire.sse import Decoder
-from pager.wire.stitching import CallFilter, Leg, LegEnd
+from pager.wire.stitching import CallFilter, HiddenCalls, Leg, LegEnd
 
 _ROLE = frozenset({"role"})
 _END = b"\n\n"
@@ -89,14 +89,14 @@ class ChatStitcher:
     """The state machine for one call."""
 
     def __init__(self, tool: str, guard: CallFilter) -> None:
-        self._tool, self._guard = tool, guard
+        self._hidden = HiddenCalls(tool, guard)
         self._earlier: _Shown | None = None
         self._role_shown = False
         self._late = b""
         self._begin(0)
 
     def _begin(self, shown_before: int) -> None:
-        self._said = ChatAnswer(self._tool, self._guard, shown_before)
+        self._said = ChatAnswer(self._hidden, shown_before)
         self._decoder = Decoder()
         self._unread: list[bytes] = []
         self._waiting: list[_ChunkEvent] = []
@@ -179,7 +179,7 @@ class ChatStitcher:
         chunk = loads(data)
         if isinstance(chunk, dict):
             return self._taken(raw, chunk)
-        return b"" if self._said.withholds or self._tool.encode() in data else raw
+        return b"" if self._said.withholds or self._hidden.tool.encode() in data else raw
 
     def _catch_up(self) -> None:
         """Read what was passed on unread."""

@@ -24,7 +24,7 @@ from pager.wire.common import (
 )
 from pager.wire.json_spans import members
 from pager.wire.sse import ServerSentEvent
-from pager.wire.stitching import LegPart
+from pager.wire.stitching import LegPart, shown_tokens
 
 _COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 _DETAILS = {
@@ -170,8 +170,7 @@ class MessagesAnswer(AnswerDraft):
         """The output tokens that the client saw, as far as can be known: hidden calls are estimated."""
         if not self.shows:
             return 0
-        kept = sum(len(block.name + block.arguments) // 4 + 8 for block in self.hidden)
-        return max(0, self.counts.get("output_tokens", 0) - kept)
+        return shown_tokens(self.counts.get("output_tokens", 0), (call.name + call.arguments for call in self.hidden))
 
     def take(self, name: str, data: bytes) -> None:
         """Take one event of a stream."""

@@ -22,6 +22,7 @@ from pager.wire.common import (
 )
 from pager.wire.json_spans import elements, members
 from pager.wire.stitching import ToolSlot
+from pager.wire.tool_lists import tool_room
 
 _MARK, _LONG_MARK = b'{"type":"ephemeral"}', b'{"type":"ephemeral","ttl":"1h"}'
 # The provider refuses a mark on thinking, and one on a type that is not known is not ours to set.
@@ -72,18 +73,16 @@ def mark_head(request: Request) -> tuple[Span, bytes] | None:
 
 @lru_cache(32)
 def _place(tools: bytes) -> ToolSlot | str:
-    """The place in the tools' own bytes; remembered, for they come with every call of a session and can be large."""
+    """The place in the tools' own bytes; kept, as a session sends them with every call and they can be large."""
     try:
-        listed = list(_listed(tools, Span(0, len(tools))))
+        slot, entries = tool_room(tools, lambda tool: [tool], _stays_last)
     except NotUnderstood:
         return "the tools can't be read"
-    if not any(_is_custom(entry) for _, entry in listed):
-        return "no tool is of the client's own making"
-    names = frozenset(name for _, entry in listed if (name := string(entry.get("name"))))
-    for span, entry in listed:
-        if entry.get("cache_control") or entry.get("defer_loading"):
-            return ToolSlot(span.start, b"", b",", names)
-    return ToolSlot(listed[-1][0].end, b",", b"", names)
+    return slot if any(map(_is_custom, entries)) else "no tool is of the client's own making"
+
+
+def _stays_last(entry: Json) -> bool:
+    return bool(entry.get("cache_control") or entry.get("defer_loading"))
 
 
 def _is_custom(entry: Json) -> bool:

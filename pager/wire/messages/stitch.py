@@ -29,6 +29,7 @@ from pager.wire.sse import Decoder, ServerSentEvent
 from pager.wire.stitching import (
     CallFilter,
     HeldCall,
+    HiddenCalls,
     Leg,
     LegEnd,
 )
@@ -43,12 +44,12 @@ class MessagesStitcher:
     """One call as the client sees it, made of its legs."""
 
     __slots__ = (
-        "_base", "_begun", "_body", "_content", "_decoder", "_error", "_guard", "_id", "_kept", "_late", "_leg",
-        "_legs", "_next", "_shown", "_spoken", "_tool",
+        "_base", "_begun", "_body", "_content", "_decoder", "_error", "_hidden", "_id", "_kept", "_late", "_leg",
+        "_legs", "_next", "_shown", "_spoken",
     )  # fmt: skip
 
     def __init__(self, tool: str, guard: CallFilter, error: Callable[[int, str], bytes]) -> None:
-        self._tool, self._guard, self._error = tool, guard, error
+        self._hidden, self._error = HiddenCalls(tool, guard), error
         self._begin_leg()
         self._legs, self._late, self._begun = 1, b"", False
         # The client's index of this leg's first block, and of the next block to come.
@@ -151,8 +152,8 @@ class MessagesStitcher:
     def _begin(self, event: ServerSentEvent, value: Json) -> bytes:
         block = self._leg.blocks[-1]
         if block.kind == "tool_use":
-            block.hidden = block.name == self._tool
-            block.waiting = [] if not block.hidden and self._guard.watches(block.name) else None
+            hides = self._hidden.hides(block.name)
+            block.hidden, block.waiting = bool(hides), [] if hides is None else None
         if block.is_shown:
             self._show(block, number(value.get("index")))
         return self._passed(block, event)
@@ -198,8 +199,7 @@ class MessagesStitcher:
         self._next = max(self._next, index + block.shift + 1)
 
     def _hides(self, block: DraftBlock) -> bool:
-        guard, name = self._guard, block.name
-        return name == self._tool or (guard.watches(name) and guard.holds(name, block.arguments))
+        return bool(self._hidden.hides(block.name, block.arguments))
 
     def _told(self, event: ServerSentEvent) -> bytes:
         """An event of the leg's end as the client must see it."""

@@ -25,7 +25,7 @@ from pager.wire.common import (
     written,
 )
 from pager.wire.json_spans import without_surrogates
-from pager.wire.stitching import PASSING, CallFilter, HeldCall, LegPart
+from pager.wire.stitching import HeldCall, HiddenCalls, LegPart, shown_tokens
 
 _T = TypeVar("_T")
 _PartKind = Literal["text", "reasoning", "call", "other"]
@@ -158,9 +158,8 @@ class Output:
 class ResponsesAnswer(AnswerDraft):
     """An answer in the making; ``end`` is how it ended, or empty."""
 
-    def __init__(self, tool: str = "", guard: CallFilter = PASSING) -> None:
-        self._tool = tool
-        self._guard = guard
+    def __init__(self, hidden: HiddenCalls | None = None) -> None:
+        self._hidden = hidden or HiddenCalls()
         self._outputs: dict[int, Output] = {}
         self._indices: dict[str, int] = {}
         self._id = self._model = self._status = self._error = ""
@@ -220,12 +219,8 @@ class ResponsesAnswer(AnswerDraft):
     def _fate(self, output: Output, *, done: bool) -> bool | None:
         if output.kind not in _ARGUMENTS:
             return True
-        call = output.call
-        if call.name == self._tool:
-            return False
-        if not self._guard.watches(call.name):
-            return True
-        return not self._guard.holds(call.name, call.arguments) if done else None
+        hides = self._hidden.hides(output.call.name, output.call.arguments if done else None)
+        return None if hides is None else not hides
 
     def whole(self, response: Response) -> None:
         """Take an answer that came in one piece."""
@@ -251,7 +246,7 @@ class ResponsesAnswer(AnswerDraft):
         if output.kind in _ARGUMENTS:
             output.item = {**output.item, _ARGUMENTS[output.kind]: said}
             output.raw = orjson.dumps(output.item)
-        output.shown = self._fate(output, done=True) and not self._guard.holds("", said)
+        output.shown = self._fate(output, done=True) and not self._hidden.guard.holds("", said)
 
     def of(self, event: ResponseEvent) -> Output | None:
         """The output item that an event belongs to."""
@@ -284,9 +279,8 @@ class ResponsesAnswer(AnswerDraft):
         """About how many of the output tokens the client has seen something of."""
         if not self.shown:
             return 0
-        calls = [output.call for output in self.hidden]
-        unseen = sum(len(call.name + call.arguments) // 4 + 8 for call in calls)
-        return max(0, number(record(loads(bytes(self.response.usage))).get("output_tokens")) - unseen)
+        output = number(record(loads(bytes(self.response.usage))).get("output_tokens"))
+        return shown_tokens(output, (hidden.call.name + hidden.call.arguments for hidden in self.hidden))
 
     def answer(self) -> Answer:
         """All of the answer, hidden calls too, as far as it has come."""

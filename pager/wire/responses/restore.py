@@ -2,14 +2,15 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
+from typing import TypeAlias
 
 import msgspec
 
 from pager.errors import NotUnderstood
-from pager.values import Request, Span
-from pager.wire.byte_edits import find
+from pager.values import Request
+from pager.wire.byte_edits import Path, find
 from pager.wire.common import (
     Json,
     loads,
@@ -18,13 +19,13 @@ from pager.wire.common import (
     records,
     string,
 )
-from pager.wire.json_spans import elements
 from pager.wire.stitching import (
     Expansion,
     Leg,
     LegPart,
     ToolSlot,
 )
+from pager.wire.tool_lists import tool_room
 
 _CALLABLE = frozenset({"function", "custom"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
@@ -79,14 +80,13 @@ def tool_slot(request: Request) -> ToolSlot | str:
     for reason in _refusals(request):
         return reason
     try:
-        lists = [found for found in (_member_list(request), *_item_lists(request)) if found is not None]
+        rooms = [room for room in _rooms(request) if room is not None]
     except NotUnderstood as error:
         return f"the tools can't be read: {error}"
-    usable = next((found for found in lists if found.can_call), None)
+    usable = next((slot for slot, can_call in rooms if can_call), None)
     if usable is None:
-        return "there is no tool that the client runs" if lists else "there are no tools"
-    names = frozenset[str]().union(*(found.tool_slot.names for found in lists))
-    return replace(usable.tool_slot, names=names)
+        return "there is no tool that the client runs" if rooms else "there are no tools"
+    return replace(usable, names=frozenset[str]().union(*(slot.names for slot, _ in rooms)))
 
 
 def _refusals(request: Request) -> Iterator[str]:
@@ -124,60 +124,35 @@ def _is_answer(item: bytes | memoryview) -> bool:
     return speaker.type in _SAID or (speaker.type in (None, "message") and speaker.role == "assistant")
 
 
-@dataclass(frozen=True, slots=True)
-class _ToolList:
-    """One list of tools: where an entry can be added to it, and whether it holds tools that the client runs."""
-
-    tool_slot: ToolSlot
-    can_call: bool
+_Room: TypeAlias = tuple[ToolSlot, bool] | None
+"""The place for one more tool in a list, and whether the client runs a tool of that list; None if it is empty."""
 
 
-def _member_list(request: Request) -> _ToolList | None:
+def _rooms(request: Request) -> Iterator[_Room]:
+    """The room in the request's own list of tools, and in those that items bring; raises NotUnderstood."""
     span = request.members.get("tools")
-    if span is None or request.body[span.start : span.start + 1] != b"[":
-        return None
-    found = _tools(request.body[span.start : span.end])
-    return found and replace(found, tool_slot=replace(found.tool_slot, at=span.start + found.tool_slot.at))
-
-
-def _item_lists(request: Request) -> Iterator[_ToolList | None]:
+    if span is not None and request.body[span.start : span.start + 1] == b"[":
+        room = _room(request.body[span.start : span.end])
+        yield room and (replace(room[0], at=span.start + room[0].at), room[1])
     for index, _ in of_type(request, "additional_tools"):
-        found = _item_tools(bytes(request.items[index]))
-        yield found and replace(found, tool_slot=replace(found.tool_slot, item=index))
+        room = _room(bytes(request.items[index]), ("tools",))
+        yield room and (replace(room[0], item=index), room[1])
 
 
 # The same lists come with every call of a session.
-@lru_cache(32)
-def _item_tools(item: bytes) -> _ToolList | None:
-    span = find(item, ("tools",))
-    found = _tools(item[span.start : span.end])
-    return found and replace(found, tool_slot=replace(found.tool_slot, at=span.start + found.tool_slot.at))
-
-
-@lru_cache(32)
-def _tools(raw: bytes) -> _ToolList | None:
-    """What there is to know of a list of tools; None if it is empty; raises NotUnderstood."""
-    found = elements(raw, Span(0, len(raw)))
-    entries = [record(loads(item)) for item in found.items]
-    if not entries:
-        return None
-    comma = found.separator or b","
-    names = frozenset(name for entry in entries for name in _names(entry))
-    stays_last = next((at for at, entry in enumerate(entries) if _stays_last(entry)), None)
-    if stays_last is None:
-        place = ToolSlot(found.starts[-1] + len(found.items[-1]), comma, b"", names)
-    else:
-        place = ToolSlot(found.starts[stays_last], b"", comma, names)
-    return _ToolList(place, any(map(_can_call, entries)))
+@lru_cache(64)
+def _room(raw: bytes, path: Path = ()) -> _Room:
+    span = find(raw, path)
+    slot, entries = tool_room(raw[span.start : span.end], _holders, _stays_last, keeps_separator=True)
+    return (replace(slot, at=span.start + slot.at), any(map(_can_call, entries))) if entries else None
 
 
 def _stays_last(entry: Json) -> bool:
-    """Whether nothing may be put behind it: the end of what is cached, or tools that are not in the prompt yet."""
     return bool(entry.get("cache_control")) or entry.get("defer_loading") is True
 
 
-def _names(entry: Json) -> Iterator[str]:
-    yield from (string(tool.get("name")) for tool in (entry, *records(entry.get("tools"))) if tool.get("name"))
+def _holders(entry: Json) -> list[Json]:
+    return [entry, *records(entry.get("tools"))]
 
 
 def _can_call(entry: Json) -> bool:

@@ -10,7 +10,7 @@ alone are exchanged.
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import orjson
@@ -40,7 +40,7 @@ from pager.wire.responses.answer import (
     read,
 )
 from pager.wire.sse import Decoder, ServerSentEvent
-from pager.wire.stitching import CallFilter, Leg, LegEnd
+from pager.wire.stitching import CallFilter, HiddenCalls, Leg, LegEnd
 from pager.wire.tool_lists import entries
 
 _OPENINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
@@ -51,10 +51,9 @@ class ResponsesStitcher:
     """One call as the client sees it, made of its legs."""
 
     def __init__(self, tool: str, guard: CallFilter, tools: Toolset | None = None) -> None:
-        self._tool = tool
         self._tools = tools
-        self._fresh: Callable[[], ResponsesAnswer] = lambda: ResponsesAnswer(tool, guard)
-        self._leg = self._fresh()
+        self._hidden = HiddenCalls(tool, guard)
+        self._leg = ResponsesAnswer(self._hidden)
         self._is_first = True
         self._identity: dict[str, bytes] = {}
         self._decoder = Decoder()
@@ -122,7 +121,7 @@ class ResponsesStitcher:
         self._begin()
 
     def _begin(self) -> None:
-        self._leg, self._decoder, self._body = self._fresh(), Decoder(), None
+        self._leg, self._decoder, self._body = ResponsesAnswer(self._hidden), Decoder(), None
         self._queue.clear()
         self._is_altered, self._shows = True, False
 
@@ -217,8 +216,8 @@ class ResponsesStitcher:
         """A response object as the client may see it; the last one tells of all legs."""
         response = read(RESPONSES, raw) or Response()
         changes = {}
-        if b'"%s"' % self._tool.encode() in bytes(response.tools):
-            changes["tools"] = _as_offered(bytes(response.tools), self._tool, self._tools)
+        if b'"%s"' % self._hidden.tool.encode() in bytes(response.tools):
+            changes["tools"] = _as_offered(bytes(response.tools), self._hidden.tool, self._tools)
         if is_last and (not self._is_first or self._leg.withholds):
             output = b"[" + b",".join([*self._past, *self._leg.shown]) + b"]"
             known = self._identity if self._body is None else {}  # a whole answer is the one that the provider stores
