@@ -14,14 +14,7 @@ from pager.tools.decide import LISTS
 from pager.tools.definitions import Listed, Offer, Offers
 from pager.tools.shorten import Tool
 from pager.values import Request, Span
-from pager.wire.common import (
-    Json,
-    digest,
-    exactly,
-    loads,
-    record,
-    string,
-)
+from pager.wire.common import Json, digest, exactly, loads, record, string
 from pager.wire.json_spans import Elements, elements, members
 from pager.wire.stitching import ToolSlot
 

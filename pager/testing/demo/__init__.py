@@ -18,13 +18,7 @@ from pager.errors import PagerError
 from pager.log.store import Store
 from pager.log.stores import open_store
 from pager.testing.demo.narrator import Narrator
-from pager.testing.demo.session import (
-    MODEL,
-    SCRIPT,
-    TURNS,
-    Agent,
-    Clock,
-)
+from pager.testing.demo.session import MODEL, SCRIPT, TURNS, Agent, Clock
 from pager.testing.scripted import ScriptedModel
 from pager.testing.scripted.prompt_cache import HALF_AN_HOUR
 

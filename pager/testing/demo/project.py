@@ -3,12 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 
-from pager.testing.demo.services import (
-    SERVICES,
-    Service,
-    module,
-    rules,
-)
+from pager.testing.demo.services import SERVICES, Service, module, rules
 
 BILLING = '''"""Invoices for boats that stayed in the harbour."""
 

@@ -10,19 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pager.errors import PagerError
-from pager.testing.demo.project import (
-    BUG,
-    FIRST_TRY,
-    FIXED,
-    Project,
-)
+from pager.testing.demo.project import BUG, FIRST_TRY, FIXED, Project
 from pager.testing.demo.services import SERVICES, Service
-from pager.testing.scripted import (
-    Call,
-    PageIn,
-    Say,
-    Script,
-)
+from pager.testing.scripted import Call, PageIn, Say, Script
 from pager.testing.scripted.prompt_cache import HALF_AN_HOUR
 
 if TYPE_CHECKING:

@@ -11,13 +11,7 @@ from aiohttp import web
 
 from pager.testing.scripted.cursor import ScriptCursor, ScriptStep
 from pager.testing.scripted.prompt_cache import PromptCache
-from pager.testing.scripted.script import (
-    Drop,
-    Fail,
-    Gated,
-    Reply,
-    Stumble,
-)
+from pager.testing.scripted.script import Drop, Fail, Gated, Reply, Stumble
 from pager.wire.scripted import Json, Say, Scripted, Turn
 
 if TYPE_CHECKING:

@@ -14,25 +14,8 @@ import orjson
 
 from pager.values import Answer, ToolUse, Usage
 from pager.wire.answer_reader import AnswerDraft
-from pager.wire.common import (
-    Json,
-    error_text,
-    loads,
-    number,
-    record,
-    records,
-    string,
-    text_of,
-    written,
-)
-from pager.wire.stitching import (
-    HeldCall,
-    HiddenCalls,
-    Leg,
-    LegEnd,
-    LegPart,
-    shown_tokens,
-)
+from pager.wire.common import Json, error_text, loads, number, record, records, string, text_of, written
+from pager.wire.stitching import HeldCall, HiddenCalls, Leg, LegEnd, LegPart, shown_tokens
 
 # What all chunks of one stream have in common.
 FRAME = ("id", "created", "model", "system_fingerprint", "service_tier")

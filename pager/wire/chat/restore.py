@@ -14,13 +14,7 @@ from pager.errors import NotUnderstood
 from pager.values import Span
 from pager.wire.byte_edits import Path, apply_edits, find
 from pager.wire.chat.answer import REASONING
-from pager.wire.common import (
-    Json,
-    exactly,
-    record,
-    records,
-    string,
-)
+from pager.wire.common import Json, exactly, record, records, string
 from pager.wire.json_spans import elements
 from pager.wire.stitching import Expansion, Leg, LegPart
 

@@ -13,22 +13,8 @@ from typing import Any
 import orjson
 
 from pager.values import Answer
-from pager.wire.chat.answer import (
-    REASONING,
-    ChatAnswer,
-    DraftCall,
-    choice_of,
-)
-from pager.wire.common import (
-    Json,
-    loads,
-    number,
-    openai_error,
-    record,
-    records,
-    tidy,
-    whole_answer,
-)
+from pager.wire.chat.answer import REASONING, ChatAnswer, DraftCall, choice_of
+from pager.wire.common import Json, loads, number, openai_error, record, records, tidy, whole_answer
 from pager.wire.sse import Decoder
 from pager.wire.stitching import CallFilter, HiddenCalls, Leg, LegEnd
 

@@ -11,15 +11,7 @@ from pager.errors import NotUnderstood
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.values import Request, Span
 from pager.wire.byte_edits import apply_edits
-from pager.wire.common import (
-    Json,
-    holds,
-    is_empty,
-    loads,
-    member,
-    record,
-    string,
-)
+from pager.wire.common import Json, holds, is_empty, loads, member, record, string
 from pager.wire.json_spans import elements, members
 from pager.wire.stitching import ToolSlot
 from pager.wire.tool_lists import tool_room

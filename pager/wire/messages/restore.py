@@ -13,12 +13,7 @@ import orjson
 from pager.errors import NotUnderstood
 from pager.values import Span
 from pager.wire.byte_edits import apply_edits, find
-from pager.wire.common import (
-    Json,
-    loads,
-    record,
-    string,
-)
+from pager.wire.common import Json, loads, record, string
 from pager.wire.json_spans import elements, members
 from pager.wire.stitching import Expansion, Leg, LegPart
 

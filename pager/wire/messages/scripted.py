@@ -7,20 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from pager.values import Usage
-from pager.wire.scripted import (
-    Call,
-    Json,
-    Piece,
-    Request,
-    Turn,
-    bits,
-    event,
-    lifetime,
-    listed,
-    piece,
-    repeated,
-    words,
-)
+from pager.wire.scripted import Call, Json, Piece, Request, Turn, bits, event, lifetime, listed, piece, repeated, words
 
 _STOP = {"stop": "end_turn", "length": "max_tokens", "tools": "tool_use", "refusal": "refusal"}
 _TYPES = {

@@ -14,25 +14,11 @@ import orjson
 from pager.errors import NotUnderstood
 from pager.values import Answer, Span
 from pager.wire.byte_edits import apply_edits, find
-from pager.wire.common import (
-    Json,
-    dumps,
-    is_passing,
-    loads,
-    number,
-    record,
-    string,
-)
+from pager.wire.common import Json, dumps, is_passing, loads, number, record, string
 from pager.wire.json_spans import elements, members
 from pager.wire.messages.answer import DraftBlock, MessagesAnswer
 from pager.wire.sse import Decoder, ServerSentEvent
-from pager.wire.stitching import (
-    CallFilter,
-    HeldCall,
-    HiddenCalls,
-    Leg,
-    LegEnd,
-)
+from pager.wire.stitching import CallFilter, HeldCall, HiddenCalls, Leg, LegEnd
 
 OVERLOADED = 529
 _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")

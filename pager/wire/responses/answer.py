@@ -14,16 +14,7 @@ import orjson
 
 from pager.values import Answer, ToolUse, Usage
 from pager.wire.answer_reader import AnswerDraft
-from pager.wire.common import (
-    Json,
-    error_text,
-    loads,
-    number,
-    record,
-    records,
-    string,
-    written,
-)
+from pager.wire.common import Json, error_text, loads, number, record, records, string, written
 from pager.wire.json_spans import without_surrogates
 from pager.wire.stitching import HeldCall, HiddenCalls, LegPart, shown_tokens
 

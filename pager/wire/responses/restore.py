@@ -11,20 +11,8 @@ import msgspec
 from pager.errors import NotUnderstood
 from pager.values import Request
 from pager.wire.byte_edits import Path, find
-from pager.wire.common import (
-    Json,
-    loads,
-    member,
-    record,
-    records,
-    string,
-)
-from pager.wire.stitching import (
-    Expansion,
-    Leg,
-    LegPart,
-    ToolSlot,
-)
+from pager.wire.common import Json, loads, member, record, records, string
+from pager.wire.stitching import Expansion, Leg, LegPart, ToolSlot
 from pager.wire.tool_lists import tool_room
 
 _CALLABLE = frozenset({"function", "custom"})

@@ -20,14 +20,7 @@ from pager.tools.decide import Toolset
 from pager.tools.definitions import Edit
 from pager.values import Answer, Span
 from pager.wire.byte_edits import apply_edits
-from pager.wire.common import (
-    loads,
-    number,
-    openai_error,
-    record,
-    string,
-    whole_answer,
-)
+from pager.wire.common import loads, number, openai_error, record, string, whole_answer
 from pager.wire.json_spans import elements, members
 from pager.wire.responses.answer import (
     ENDINGS,
