@@ -26,6 +26,7 @@ from pager.log.events import (
     Repacked,
     ToolsDecided,
 )
+from pager.paging.duplicates import duplicates, page_name
 from pager.paging.hidden_legs import (
     Hidden,
     Placed,
@@ -644,7 +645,7 @@ class PageTable:
         back = came is not None and came.content is not None
         series = f"{handle}{BACK}" if back else handle
         number = self._counts[series] = self._counts.get(series, 0) + 1
-        name = f"{series}{number}" if back else handle if number == 1 else f"{handle}@{number}"
+        name = f"{series}{number}" if back else page_name(handle, number)
         page = self.known.get(name)
         if page is not None and page.key == found.key:
             page.slot = len(self.slots) - 1
@@ -665,7 +666,7 @@ class PageTable:
         self._unread.append((page.name, found.text))
         if page.origins:
             return
-        earlier = [self.known[name] for name in _names(page.handle, number - 1) if name in self.known]
+        earlier = [self.known[name] for name in duplicates(page.handle, number) if name in self.known]
         if page.kind == "result" and any(one.stub for one in earlier):
             page.fault(self.call)  # the tool was run again for what was evicted
             self.facts.append("fault")
@@ -701,10 +702,6 @@ class PageTable:
         if self._contents.setdefault(found.handle, found.digest) == found.digest:
             return found.handle
         return longer(found.handle, found.text.encode("utf-8", "surrogatepass"), LONGER)
-
-
-def _names(handle: str, count: int) -> list[str]:
-    return [handle if number == 1 else f"{handle}@{number}" for number in range(1, count + 1)]
 
 
 def same_slots(old: Sequence[Slot], new: Sequence[Slot]) -> int:

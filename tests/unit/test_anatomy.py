@@ -393,7 +393,7 @@ def test_a_large_argument_of_a_call_is_a_page_of_its_own():
     [page] = found.pages
     written = len(json.dumps(json.dumps(text))) - 6  # escaped twice, without quotes
     assert page.tokens == pytest.approx(written / 2.7, rel=0.01)
-    assert page.tokens + found.assistant == 1200
+    assert page.tokens + found.tokens["assistant"] == 1200
 
 
 def test_calls_that_can_not_be_told_apart_lose_no_token():
@@ -406,7 +406,7 @@ def test_calls_that_can_not_be_told_apart_lose_no_token():
     for raw in (twice, mixed):
         found = apart(raw)
         assert [page.found.size for page in found.pages] == [900]
-        assert found.pages[0].tokens + found.assistant == tokens_in(len(raw))
+        assert found.pages[0].tokens + found.tokens["assistant"] == tokens_in(len(raw))
 
 
 def test_the_blocks_of_a_message_share_its_tokens():
@@ -418,8 +418,8 @@ def test_the_blocks_of_a_message_share_its_tokens():
     raw = item(role="user", content=blocks)
     found = apart(raw, MESSAGES)
     [page] = found.pages
-    assert (page.tokens, found.results, found.user) == pytest.approx((1877, 62, 395), abs=15)
-    assert page.tokens + found.results + found.user == tokens_in(len(raw))
+    assert (page.tokens, found.tokens["results"], found.tokens["user"]) == pytest.approx((1877, 62, 395), abs=15)
+    assert page.tokens + found.tokens["results"] + found.tokens["user"] == tokens_in(len(raw))
 
 
 def test_arguments_of_an_object_are_as_large_as_they_are_written():
@@ -438,28 +438,33 @@ def test_an_image_in_a_result_is_of_no_use_to_count_as_text():
     raw = item(role="user", content=[{"type": "tool_result", "tool_use_id": "c1", "content": blocks}])
     found = apart(raw, MESSAGES)
     around = tokens_in(len(raw) - 9600)
-    assert (found.results, found.other) == (pytest.approx(222, abs=2), pytest.approx(PICTURE + around, abs=4))
+    assert (found.tokens["results"], found.tokens["other"]) == (
+        pytest.approx(222, abs=2),
+        pytest.approx(PICTURE + around, abs=4),
+    )
 
 
 def test_items_that_nobody_knows_are_other():
-    assert apart(b"[1, 2]").other == tokens_in(6)
-    assert apart(item(type="web_search_call", id="ws_1"), RESPONSES).other > 0
-    assert apart(item(role="critic", content="well"), CHAT).other > 0
+    assert apart(b"[1, 2]").tokens["other"] == tokens_in(6)
+    assert apart(item(type="web_search_call", id="ws_1"), RESPONSES).tokens["other"] > 0
+    assert apart(item(role="critic", content="well"), CHAT).tokens["other"] > 0
 
 
 def test_an_empty_message_is_that_of_its_speaker():
     raw = item(role="assistant", content="")
-    assert apart(raw).assistant == tokens_in(len(raw))
+    assert apart(raw).tokens["assistant"] == tokens_in(len(raw))
 
 
 def test_reasoning_and_calls_are_the_assistants():
-    assert apart(item(type="reasoning", summary=[], encrypted_content="e" * 900), RESPONSES).assistant in range(1, 60)
-    assert apart(item(type="function_call", call_id="c", name="f", arguments="{}"), RESPONSES).assistant > 0
+    assert apart(item(type="reasoning", summary=[], encrypted_content="e" * 900), RESPONSES).tokens[
+        "assistant"
+    ] in range(1, 60)
+    assert apart(item(type="function_call", call_id="c", name="f", arguments="{}"), RESPONSES).tokens["assistant"] > 0
 
 
 def test_half_a_character_is_counted_all_the_same():
     raw = b'{"role":"assistant","content":"\\ud83d half","tool_calls":[{"id":"c1","function":{"name":"f"}}]}'
-    assert apart(raw).assistant == tokens_in(len(raw))
+    assert apart(raw).tokens["assistant"] == tokens_in(len(raw))
     assert shared(10, []) == []
     assert shared(10, [0, 0]) == [10, 0]
 

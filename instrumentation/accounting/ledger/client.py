@@ -74,10 +74,10 @@ class Client:
         """The pages of a branch."""
         return self._branches.setdefault(branch, ClientPages(()))
 
-    def told(self) -> Iterator[PageStory]:
-        """All pages, branch by branch, with what paging made of them."""
+    def stories(self) -> Iterator[PageStory]:
+        """All pages, branch by branch, with their states after paging."""
         for pages in self._branches.values():
-            yield from pages.told()
+            yield from pages.stories()
 
     def _taken(self, where: CallAddress) -> CallAnatomy:
         return self.anatomy.calls[self.steps[where]]

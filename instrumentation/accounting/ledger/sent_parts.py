@@ -1,10 +1,10 @@
-"""The parts of a prompt as it went upstream: the client's, without what was evicted, and with what paging put in.
+"""The parts of a prompt as it went upstream: the client's, without its evicted pages, and with the tokens of paging.
 
-What is evicted or sent short is taken out whole. All that the prompt is longer by than what is left of the client's was
-put in by paging: stubs, short forms of tools, the tool that was added, hidden legs.
+Evicted pages and shortened tools are taken out whole. All that the prompt is longer by than the rest of the client's
+was put in by paging: stubs, short forms of tools, the tool that was added, hidden legs.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -12,69 +12,50 @@ import msgspec
 from instrumentation.accounting.call_story import PageStory, StoryParts
 from instrumentation.replay.paged_prompts import short_tools
 from instrumentation.replay.prepared import PreparedCall
+from pager.paging.duplicates import handle_in, next_name
 from pager.paging.page import Page
 from pager.paging.page_table import PageTable
 
 PAGES = ("results", "stale", "superseded", "duplicates")
 TOOLS = ("unused_schemas", "schemas")
-
-
-class _Known:
-    """A page of the client's, and its letters with what paging made of them."""
-
-    __slots__ = ("copies", "letters", "page")
-
-    def __init__(self, page: PageStory) -> None:
-        self.page, self.letters = page, bytearray(page.states, "ascii")
-        self.copies: Sequence[PageStory] = ()
-
-    def stands_again(self, at: int) -> bool:
-        """Whether the prompt of a call has its content once more, further on."""
-        return any(one.states[at] != "." for one in self.copies)
+EVICTED, FETCHED = b"ef"
 
 
 class ClientPages:
-    """The pages of one branch as they stand in the client's own prompts, with a state for each answered call."""
+    """The pages of one branch in the client's own prompts, with a state for each answered call."""
 
     def __init__(self, pages: Iterable[PageStory]) -> None:
-        self._known = {page.name: _Known(page) for page in pages}
-        copies: dict[str, list[PageStory]] = {}
-        for known in self._known.values():
-            copies.setdefault(known.page.name.partition("@")[0], []).append(known.page)
-        for same in copies.values():
-            same.sort(key=lambda page: int(page.name.partition("@")[2] or 1))
-            for place, page in enumerate(same, 1):
-                self._known[page.name].copies = same[place:]
+        self._pages = {page.name: page for page in pages}
+        self._letters = {name: bytearray(page.states, "ascii") for name, page in self._pages.items()}
 
     def evicted(self, table: PageTable, at: int) -> dict[str, int]:
-        """The tokens of the client's pages that are evicted at a call, by what they are counted as."""
+        """The tokens of the client's pages that are evicted at a call, by part."""
         tokens = dict.fromkeys(PAGES, 0)
-        known, gone = self._known, ord("e")
         for page in table.pages:  # long sessions have many: this is the hot loop of a report
-            if page.stub and (one := known.get(page.name)) is not None and one.page.states[at] != ".":
-                tokens[_part(page, one, at)] += one.page.tokens
-                one.letters[at] = gone
+            if page.stub and (own := self._pages.get(page.name)) is not None and own.states[at] != ".":
+                tokens[self._part(page, own, at)] += own.tokens
+                self._letters[page.name][at] = EVICTED
         return tokens
 
+    def _part(self, page: Page, own: PageStory, at: int) -> str:
+        """The part of an evicted page: a duplicate first, then superseded, then stale."""
+        again = self._pages.get(next_name(page.name))
+        if again is not None and again.states[at] != ".":
+            return "duplicates"
+        if page.superseded:
+            return "superseded"
+        return "stale" if own.states[at] == "s" else "results"
+
     def page_in(self, handles: Collection[str], at: int) -> None:
-        """Mark the evicted pages of these handles as asked for at a call."""
-        for one in self._known.values() if handles else ():
-            if one.letters[at] == ord("e") and one.page.name.partition("@")[0] in handles:
-                one.letters[at] = ord("f")
+        """Mark the evicted pages of these handles as fetched back at a call."""
+        for name, letters in self._letters.items() if handles else ():
+            if letters[at] == EVICTED and handle_in(name) in handles:
+                letters[at] = FETCHED
 
-    def told(self) -> Iterator[PageStory]:
-        """The pages, with what paging made of them."""
-        for one in self._known.values():
-            yield msgspec.structs.replace(one.page, states=one.letters.decode())
-
-
-def _part(page: Page, known: _Known, at: int) -> str:
-    """What a page is counted as: a duplicate first, then superseded, then stale."""
-    if known.copies and known.stands_again(at):
-        return "duplicates"
-    if page.superseded:
-        return "superseded"
-    return "stale" if known.page.states[at] == "s" else "results"
+    def stories(self) -> Iterator[PageStory]:
+        """The pages, with their states after paging."""
+        for name, page in self._pages.items():
+            yield msgspec.structs.replace(page, states=self._letters[name].decode())
 
 
 class Whole(NamedTuple):

@@ -54,7 +54,7 @@ def story(
     teller, _ = _told(store, name, models, load_dialect, with_content=with_content)
     found = teller.facts
     calls = [teller.calls[where] for where in found.answered]
-    pages = [teller.page(page) for client in teller.clients for page in client.told()]
+    pages = [teller.page(page) for client in teller.clients for page in client.stories()]
     return Story(name, found.harness, calls, pages, found.key, found.policy, found.failed)
 
 

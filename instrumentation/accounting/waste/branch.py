@@ -1,15 +1,18 @@
-"""Follows one branch of a session call by call: what its prompt holds, and which of its pages are waste.
+"""Follows one branch of a session call by call: the parts of its prompt, and which of its pages are waste.
 
-What a page is depends on the prompt that it stands in and on when its content is needed for the last time, on nothing
-else. It is counted again only when one of these changes, so that a call costs work for what is new in it. Where a
-client takes back the end of its prompt, what that had made of the pages before it is taken back, too.
+The part of a page depends on the prompt around it and on the last call that needs its content, on nothing else. It is
+counted again only when one of these changes, so that a call costs work for its new items. Where a client takes back the
+end of its prompt, the effects of that end on the pages before it are taken back, too. That is why this is not the page
+table, which never forgets that a page is superseded; duplicates are the same for both (``pager.paging.duplicates``).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from instrumentation.accounting.waste.items import ItemCall, ItemParts, PagePiece
+from pager.paging.duplicates import next_name, page_name
 from pager.paging.page import Found
 from pager.paging.page_table import common_length
 from pager.paging.staleness import Deed, Supersession
@@ -18,18 +21,18 @@ WORKING = 10
 """Calls for which a page that was used is of the working set."""
 
 _REMEMBERED = 4
-"""States of what is dead, as of the latest calls, to which a prompt that was cut can go back."""
+"""Calls whose state of ``Supersession`` is kept, for prompts whose end is taken back."""
 
 _LETTERS = {"": ".", "results": "r", "stale": "s", "duplicates": "s", "superseded": "s"}
 
 
 @dataclass(slots=True, eq=False)
 class WastePage:
-    """One page of a branch; ``born`` is its first call, ``last`` the last that needs it, ``used`` the latest so far.
+    """One page of a branch; ``born`` is its first call, ``last`` the last that needs it, ``used`` the latest use.
 
-    ``buried`` is the place of the item that made it dead, -1 while it lives; ``part`` is what its tokens are counted
-    as, nothing while it is not there. ``marks`` are the letters of its states, each from a call on, and ``uses`` the
-    calls whose answer used it, both by their place in the branch.
+    ``buried`` is the place of the item that superseded it, -1 where none has; ``part`` is the part of its tokens, empty
+    while it is not in the prompt. ``marks`` are the letters of its states, each from a call on, and ``uses`` the calls
+    whose answer used it, both by their place in the branch.
     """
 
     name: str
@@ -48,7 +51,7 @@ class WastePage:
 
 
 class _LaterDeed(NamedTuple):
-    """What an item tells of earlier pages: the call that it answers, with the page that it is, if it is one."""
+    """An answered call, which may supersede earlier pages; ``page`` is the name of its own page, or empty."""
 
     page: str
     part: Literal["result", "argument"]
@@ -65,59 +68,30 @@ class _WasteItem:
     deeds: list[_LaterDeed] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class PromptParts:
-    """The tokens of a prompt's items, by part; ``results`` are those in use, or too small to be pages."""
-
-    system: int = 0
-    user: int = 0
-    assistant: int = 0
-    results: int = 0
-    stale: int = 0
-    duplicates: int = 0
-    superseded: int = 0
-    other: int = 0
-
-    def add(self, item: ItemParts, times: int) -> None:
-        """Count what is no page of an item that comes (1) or goes (-1)."""
-        self.system += times * item.system
-        self.user += times * item.user
-        self.assistant += times * item.assistant
-        self.results += times * item.results
-        self.other += times * item.other
-
-    def move(self, tokens: int, source: str, target: str) -> None:
-        """Count the tokens of a page as another part; nothing is the part of one that is not there."""
-        if source:
-            setattr(self, source, getattr(self, source) - tokens)
-        if target:
-            setattr(self, target, getattr(self, target) + tokens)
-
-
 class WasteBranch:
     """The prompt of a branch as of its latest call.
 
-    ``last`` tells by a page's handle the last call that needs it. ``bytes`` and ``tokens`` are those of the items,
-    ``working`` the tokens of the working set, ``steps`` the numbers of the session's calls that are of this branch,
-    ``pages`` all that it ever had, and ``known`` is what stood before the conversation in any answered call.
+    ``last`` has the last call that needs each page, by handle. ``bytes`` and ``tokens`` are those of the items, tokens
+    by part, ``working`` the tokens of the working set, ``steps`` the numbers in the session of the branch's calls,
+    ``pages`` all that it ever had, and ``known`` the system prompts of its answered calls.
     """
 
     def __init__(self, number: int, last: Mapping[str, int]) -> None:
         self.number = number
         self.bytes = 0
-        self.tokens = PromptParts()
+        self.tokens: Counter[str] = Counter()
         self.working = 0
         self.steps: list[int] = []
         self.pages: list[WastePage] = []
         self.known: set[object] = set()
         self._last = last
         self._call = 0
-        self._told = 0
+        self._answered = 0
         self._digests: list[bytes] = []
         self._slots: list[_WasteItem] = []
         self._here: dict[str, WastePage] = {}
         self._left: dict[tuple[str, str], WastePage] = {}
-        self._copies: dict[str, list[WastePage]] = {}
+        self._counts: Counter[str] = Counter()
         self._made: dict[str, list[ItemCall]] = {}
         self._due: dict[int, list[WastePage]] = {}
         self._graves: list[WastePage] = []
@@ -125,7 +99,7 @@ class WasteBranch:
         self._states: list[tuple[int, Supersession]] = []
 
     def fork(self, number: int, last: Mapping[str, int], call: int) -> "WasteBranch":
-        """A branch that leaves this one after so many calls; what happened here later did not happen there."""
+        """A branch that leaves this one after ``call``; what happened here later did not happen there."""
         child = WasteBranch(number, last)
         child.known = set(self.known)
         for page in self._here.values():
@@ -151,43 +125,47 @@ class WasteBranch:
         self._left = {}
 
     def use(self, handles: Iterable[str]) -> None:
-        """The answer uses these pages; of several with one content, the last."""
+        """Note the pages that the answer uses; of several with one content, the last."""
         for handle in handles:
-            for page in self._copies.get(handle, [])[-1:]:
+            page = self._here.get(page_name(handle, self._counts[handle]))
+            if page is not None:
                 page.used = self._call
                 page.uses.append(len(self.steps) - 1)
                 self._wake(page)
 
     def new(self) -> Iterator[ItemParts]:
         """The items that no answered call of the branch has had at their place."""
-        return (slot.item for slot in self._slots[self._told :])
+        return (slot.item for slot in self._slots[self._answered :])
 
     def answered(self) -> None:
-        """The call was answered: what it had is new no more."""
-        self.known.update(item.norm for item in self.new() if item.system)
-        self._told = len(self._slots)
+        """Note that the call was answered: its items are no longer new."""
+        self.known.update(item.norm for item in self.new() if item.tokens["system"])
+        self._answered = len(self._slots)
 
-    # What comes
+    # Items that are added
 
     def _push(self, item: ItemParts) -> None:
         slot = _WasteItem(item)
         self._slots.append(slot)
         self.bytes += item.size
-        self.tokens.add(item, 1)
-        for made in item.made:  # each time a deed of its own: an item may stand twice in a prompt, word by word
+        self.tokens.update(item.tokens)
+        for made in item.made:  # each time a deed of its own: a prompt may have an item twice, word by word
             self._made.setdefault(made.call_id, []).append(made._replace(deed=replace(made.deed)))
         slot.pages = [self._page(piece) for piece in item.pages]
         slot.deeds = list(self._deeds(slot))
         for name in self._deaths(slot):
-            self._bury(name)
+            page = self._here[name]
+            page.buried = len(self._slots) - 1
+            self._graves.append(page)
+            self._settle(page)
         for page in slot.pages:
             self._wake(page)
 
     def _page(self, piece: PagePiece) -> WastePage:
-        """A page that comes, or that comes back at once in an item that was written anew."""
+        """A new page, or one that comes back at once in an item that was written anew."""
         found = piece.found
-        copies = self._copies.setdefault(found.handle, [])
-        name = f"{found.handle}@{len(copies) + 1}" if copies else found.handle
+        number = self._counts[found.handle] = self._counts[found.handle] + 1
+        name = page_name(found.handle, number)
         page = self._left.pop((name, found.key), None)
         if page is None:
             made, last = self._made.get(found.call_id), self._last.get(found.handle, 0)
@@ -196,13 +174,12 @@ class WasteBranch:
             self.pages.append(page)
         page.tokens, page.here = piece.tokens, True
         self._here[name] = page
-        copies.append(page)
-        for earlier in copies[-2:-1]:
-            self._settle(earlier)
+        if number > 1:
+            self._settle(self._here[page_name(found.handle, number - 1)])
         return page
 
     def _deeds(self, slot: _WasteItem) -> Iterator[_LaterDeed]:
-        """What is known of the calls that an item answers: small results first, as the page table takes them."""
+        """The calls that an item answers: small results first, as in the page table."""
         paged = {page.found.call_id for page in slot.pages if page.found.kind == "result"}
         for call_id, failed in slot.item.answered:
             if call_id not in paged and (made := self._made.get(call_id)):
@@ -213,20 +190,14 @@ class WasteBranch:
                 yield _LaterDeed(page.name, part, made[-1].deed, page.found.is_error)
 
     def _deaths(self, slot: _WasteItem) -> Iterator[str]:
-        """The pages that an item makes dead."""
-        for one in slot.deeds:
-            if one.page:
-                yield from self._dead.note(one.page, one.part, one.deed, failed=one.failed)
+        """The names of the pages that an item supersedes."""
+        for later in slot.deeds:
+            if later.page:
+                yield from self._dead.note(later.page, later.part, later.deed, failed=later.failed)
             else:
-                yield from self._dead.edited(one.deed, failed=one.failed)
+                yield from self._dead.edited(later.deed, failed=later.failed)
 
-    def _bury(self, name: str) -> None:
-        page = self._here[name]
-        page.buried = len(self._slots) - 1
-        self._graves.append(page)
-        self._settle(page)
-
-    # What goes
+    # Items that are taken back
 
     def _cut(self, keep: int) -> None:
         """Take back all items from the one numbered ``keep`` on."""
@@ -234,7 +205,7 @@ class WasteBranch:
             return
         while len(self._slots) > keep:
             self._pop(self._slots.pop())
-        self._told = min(self._told, keep)
+        self._answered = min(self._answered, keep)
         while self._graves and self._graves[-1].buried >= keep:
             page = self._graves.pop()
             page.buried = -1
@@ -243,19 +214,20 @@ class WasteBranch:
 
     def _pop(self, slot: _WasteItem) -> None:
         self.bytes -= slot.item.size
-        self.tokens.add(slot.item, -1)
+        self.tokens.subtract(slot.item.tokens)
         for made in slot.item.made:
             self._made[made.call_id].pop()
         for page in reversed(slot.pages):
             page.here = False
             self._left[page.name, page.found.key] = self._here.pop(page.name)
-            copies = self._copies[page.found.handle]
-            copies.pop()
-            for one in (page, *copies[-1:]):
-                self._settle(one)
+            self._counts[page.found.handle] -= 1
+            self._settle(page)
+            earlier = self._here.get(page_name(page.found.handle, self._counts[page.found.handle]))
+            if earlier is not None:
+                self._settle(earlier)
 
     def _restore(self, keep: int) -> None:
-        """Know of dead pages what was known up to there: go back to the latest state that is kept, and on from it."""
+        """Go back to the superseded pages of the first ``keep`` items, from the latest state that is kept of them."""
         while self._states and self._states[-1][0] > keep:
             self._states.pop()
         begin, self._dead = self._states[-1] if self._states else (0, Supersession(by_edits=False))
@@ -263,20 +235,21 @@ class WasteBranch:
         for slot in self._slots[begin:]:
             list(self._deaths(slot))
 
-    # What is counted
+    # Tokens of pages by part
 
     def _wake(self, page: WastePage) -> None:
-        """Count a page that came, or was used, and again when that will have worn off."""
+        """Count a page that is new or was used, and again when it leaves the working set or gets stale."""
         for due in {max(page.born, page.last) + 1, page.used + WORKING}:
             if due > self._call:
                 self._due.setdefault(due, []).append(page)
         self._settle(page)
 
     def _settle(self, page: WastePage) -> None:
-        """Count a page as what it is now."""
+        """Count a page's tokens for its part as of now."""
         part = self._part(page)
         working = part not in ("", "duplicates") and self._call - page.used < WORKING
-        self.tokens.move(page.tokens, page.part, part)
+        self.tokens[page.part] -= page.tokens
+        self.tokens[part] += page.tokens
         self.working += page.tokens * (working - page.working)
         page.part, page.working = part, working
         self._mark(page, _LETTERS[part])
@@ -284,7 +257,7 @@ class WasteBranch:
     def _part(self, page: WastePage) -> str:
         if not page.here:
             return ""
-        if self._copies[page.found.handle][-1] is not page:
+        if next_name(page.name) in self._here:
             return "duplicates"
         if page.buried >= 0:
             return "superseded"

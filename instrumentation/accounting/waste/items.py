@@ -1,10 +1,11 @@
-"""Takes one item of a prompt apart: which of its tokens are whose, and which are pages.
+"""Takes one item of a prompt apart: its tokens by part, and its pages.
 
-An item's tokens are shared by its blocks in proportion to their bytes as they are written. What stands between the
-blocks (ids, keys, quotes) is shared by them equally, or is that of the media where it has any, as their bytes are no
-text. The arguments of a call that are pages are taken out of its block.
+An item's tokens are shared by its blocks in proportion to their bytes as they are written. The bytes between the blocks
+(ids, keys, quotes) are shared by them equally, or belong to the media where it has any, as their own bytes are no text.
+The arguments of a call that are pages are taken out of its block.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -24,7 +25,6 @@ from pager.wire.page_spans import Form, PageSpan
 SYSTEM = frozenset({"system", "developer"})
 """The roles in which a client tells the model how to behave."""
 
-_PARTS = ("user", "assistant", "results", "other")
 _SPEAKERS = {"user": "user", "assistant": "assistant"}
 _OF_KIND = {
     Kind.CALL: "assistant",
@@ -52,25 +52,22 @@ class ItemCall(NamedTuple):
 
 
 class ItemParts(NamedTuple):
-    """An item taken apart: its bytes as far as they count, tokens by part, its pages, and what tells pages dead.
+    """An item taken apart: its bytes as far as they count, its tokens without its pages, and its pages.
 
-    ``system`` are the tokens of a message of the system; ``results`` are those that are no pages.
+    ``tokens`` are by part of ``StoryParts``. ``made`` are the calls in it, ``answered`` the ids of the calls whose
+    results are in it, and whether these failed.
     """
 
     norm: bytes
     size: int
-    system: int = 0
-    user: int = 0
-    assistant: int = 0
-    results: int = 0
-    other: int = 0
+    tokens: Counter[str]
     pages: tuple[PagePiece, ...] = ()
     made: tuple[ItemCall, ...] = ()
     answered: tuple[tuple[str, bool], ...] = ()
 
 
 class _ItemPiece(NamedTuple):
-    """A share of an item: the part it is of, its weight, and the page that it is, if it is one."""
+    """A share of an item: its part, its weight, and its page; None where it is not a page."""
 
     part: str
     weight: int
@@ -78,7 +75,7 @@ class _ItemPiece(NamedTuple):
 
 
 def shared(tokens: int, weights: Sequence[int]) -> list[int]:
-    """The tokens shared in proportion to these weights, to the last one; all to the first where none weighs."""
+    """The tokens shared in proportion to these weights, without a remainder; all for the first where all are 0."""
     total = sum(weights)
     if not total:
         return [tokens, *[0] * (len(weights) - 1)] if weights else []
@@ -91,19 +88,18 @@ def taken_apart(raw: bytes, dialect: Dialect) -> ItemParts:
     message, size = dialect.decode(raw), counted_size(raw, dialect.name)
     tokens = tokens_in(size)
     if message.role in SYSTEM:
-        return ItemParts(message.norm, size, system=tokens)
+        return ItemParts(message.norm, size, Counter(system=tokens))
     page_spans = dialect.page_spans(raw)
     held = contents(message, page_spans)
     pieces = list(_pieces(size, message, page_spans, held)) or [_ItemPiece(_SPEAKERS.get(message.role, "other"), 1)]
     shares = list(zip(pieces, shared(tokens, [piece.weight for piece in pieces]), strict=True))
-    of = {part: sum(share for piece, share in shares if piece.page is None and piece.part == part) for part in _PARTS}
+    of_parts: Counter[str] = Counter()
+    for piece, share in shares:
+        of_parts[piece.part] += share if piece.page is None else 0
     return ItemParts(
         message.norm,
         size,
-        user=of["user"],
-        assistant=of["assistant"],
-        results=of["results"],
-        other=of["other"],
+        of_parts,
         pages=tuple(PagePiece(piece.page, share) for piece, share in shares if piece.page is not None),
         made=tuple(ItemCall(*call, deed_of(call.tool, call.arguments)) for call in held.calls),
         answered=held.results,

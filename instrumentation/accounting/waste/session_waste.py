@@ -234,19 +234,10 @@ class _WasteReader:
 
 def _parts(branch: WasteBranch, head: Head) -> StoryParts:
     """The parts of a branch's latest prompt."""
-    held = branch.tokens
-    system = sum(item.system for item in branch.new() if item.norm not in branch.known)
-    system += 0 if head.beside in branch.known else head.rest
+    parts = {name: branch.tokens[name] for name in StoryParts.__struct_fields__}
+    new = sum(item.tokens["system"] for item in branch.new() if item.norm not in branch.known)
+    new += 0 if head.beside in branch.known else head.rest
+    resent = parts["system"] + head.rest - new
     return StoryParts(
-        system=system,
-        resent=held.system + head.rest - system,
-        schemas=head.schemas,
-        unused_schemas=head.unused,
-        user=held.user,
-        assistant=held.assistant,
-        results=held.results,
-        stale=held.stale,
-        duplicates=held.duplicates,
-        superseded=held.superseded,
-        other=held.other,
+        **parts | {"system": new, "resent": resent, "schemas": head.schemas, "unused_schemas": head.unused}
     )
