@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pager.text.distinctive import encoded
+from pager.text.linear_patterns import LARGEST_PROGRAM, program_of
+
 CONTEXT = 2
 """Lines shown on each side of a match."""
 
@@ -36,8 +39,6 @@ WORK = 25_000_000
 
 _WILD_PARTS = 12
 _TAME_PROGRAM = 1_500  # instructions: more than one class of Unicode's letters makes it larger
-_MAX_MEMORY = 4 << 20  # of one pattern's program and states, in bytes
-_MAX_PROGRAM = 5_000  # instructions
 
 _RANGE = re.compile(r"\s*(?:L?(\d{1,18}))?\s*(-|\u2013|:|\.\.)?\s*(?:L?(\d{1,18}))?\s*", re.ASCII)
 _SPECIAL = re.compile(r"[\\.^$|?*+()\[\]{}]")
@@ -177,28 +178,16 @@ def _readings(pattern: str, work: int) -> Iterator[_Search]:
             reach = None if tame else work // program.programsize
             yield _Search(_finder(program), note, reach=reach)
             note = f"as plain text, {note}" if note else "as plain text"
-        needle = _encoded(pattern.casefold() if ignore_case else pattern)
+        needle = encoded(pattern.casefold() if ignore_case else pattern)
         yield _Search(_plain(needle), note, ignore_case=ignore_case, height=needle.rstrip(b"\n").count(b"\n"))
 
 
 def _compiled(pattern: str, *, ignore_case: bool) -> Any:  # noqa: ANN401 - the package has no types
-    """The program of a pattern, or None if RE2 refuses it or it would be too large."""
+    """The program of a pattern, or None if RE2 refuses it or it is too large."""
     if _ANY_BYTE.search(pattern):
         return None
-    import re2  # type: ignore[import-untyped]  # loads a large library, which most calls have no use for
-
-    options = re2.Options()
-    options.max_mem = _MAX_MEMORY
-    options.log_errors = False
-    options.never_nl = True
-    options.never_capture = True
-    options.case_sensitive = not ignore_case
-    try:
-        program = re2.compile(_encoded("(?m)" + pattern), options)
-    except re2.error:
-        return None
-    re2.purge()  # it would keep 128 programs with all their states, and the next question has another pattern
-    return program if program.programsize <= _MAX_PROGRAM else None
+    program = program_of("(?m)" + pattern, memory=4 << 20, one_line=True, ignore_case=ignore_case)
+    return program if program is not None and program.programsize <= LARGEST_PROGRAM else None
 
 
 def _is_tame(pattern: str) -> bool:
@@ -222,11 +211,6 @@ def _plain(needle: bytes) -> Callable[[bytes, int], tuple[int, int] | None]:
         return None if at < 0 else (at, at + len(needle))
 
     return find
-
-
-def _encoded(text: str) -> bytes:
-    """Half an emoji must not stop a search."""
-    return text.encode("utf-8", "surrogatepass")
 
 
 def _run(lines: Sequence[str], reading: _Search, within: Sequence[Range], room: int) -> SearchResult:
@@ -254,7 +238,7 @@ def _beginning(haystack: bytes, reach: int) -> bytes:
 def _haystack(lines: Sequence[str], part: Range, *, ignore_case: bool) -> bytes:
     """The bytes to search: without carriage returns at the ends of lines, so that ``$`` stands where one sees it."""
     text = "\n".join(lines[part.first - 1 : part.last]).replace("\r\n", "\n").removesuffix("\r")
-    return _encoded(text.casefold() if ignore_case else text)
+    return encoded(text.casefold() if ignore_case else text)
 
 
 def _hits(haystack: bytes, reading: _Search, first: int) -> Iterator[Hit]:

@@ -5,6 +5,8 @@ instead of Python's backtracking engine, and a check has a budget of steps, as a
 can ask for more than there is time for. What can't be checked is not refused: a broken schema, a reference to another
 document (nothing is ever fetched), a pattern that RE2 does not know, a spent budget. Formats are not asserted, as the
 standard has it by default; neither are the ``unevaluated`` keywords, whose search for what was evaluated has no bound.
+
+jsonschema-rs is ten times quicker, but can't be bounded: 20 references that double at each step keep it for minutes.
 """
 
 import json
@@ -16,17 +18,19 @@ from typing import Any, NoReturn
 
 import orjson
 
+from pager.text.linear_patterns import LARGEST_PROGRAM, program_of
+
 MOST_ERRORS = 5
-"""Errors that are told of one call."""
+"""Errors reported of one call."""
 
 LONGEST_ERROR = 200
 """In characters."""
 
 STEPS = 100_000
-"""What a check may cost: a keyword met is one step, and so is what takes about as long (4 µs)."""
+"""Budget of a check: a keyword met is one step, and so is what takes about as long (4 µs)."""
 
 STEPS_ON_THE_LOOP = 2_000
-"""What a check may cost where other calls wait for it: some 8 ms."""
+"""Budget of a check for which other calls wait: some 8 ms."""
 
 DEEPEST = 150
 """Keywords in keywords. Python's own limit must not be met: the package's native parts panic there."""
@@ -34,7 +38,7 @@ DEEPEST = 150
 LARGEST_SCHEMA = 1 << 18
 """In bytes; a larger one is not checked."""
 
-_READ_ERRORS = 20  # of which those are told that come first in order
+_READ_ERRORS = 20  # of which the first in order are reported
 _LONGEST_VALUE = 60
 _LONGEST_PATH = 80
 # What takes about one step:
@@ -42,25 +46,20 @@ _SHOWN = 400  # characters of a value that are made a message
 _LISTED = 8  # names or values that a keyword or a value lists
 _MATCHED = 400  # bytes times instructions that RE2 does, at worst
 _COMPILED = 10  # instructions of a pattern that are made
-_MAX_MEMORY = 1 << 20
-_MAX_PROGRAM = 5_000  # instructions
 
 
 def check(arguments_json: str, parameters: Any, steps: int = STEPS) -> list[str]:  # noqa: ANN401 - any JSON
-    """What is wrong with a call's arguments, shortly and in a stable order; nothing if they can't be checked.
+    """The errors in a call's arguments, short and in a stable order; none if the arguments can't be checked.
 
-    Blank arguments are those of a call without any, as some models write them. ``steps`` is what the check may cost,
+    Blank arguments are those of a call without any, as some models write them. ``steps`` is the budget of the check,
     once the schema is prepared.
     """
     try:
-        arguments = _decoded(arguments_json) if arguments_json.strip() else {}
+        arguments = _decoded(arguments_json)
+        schema = orjson.dumps(parameters)
     except ValueError as error:
         return [_clipped(f"the arguments are not valid JSON: {error}", LONGEST_ERROR)]
-    except RecursionError:
-        return []
-    try:
-        schema = orjson.dumps(parameters)
-    except TypeError:
+    except (RecursionError, TypeError):  # deeper than the stack; a schema with half an emoji, say
         return []
     return _errors(arguments, schema, steps) if len(schema) <= LARGEST_SCHEMA else []
 
@@ -71,20 +70,21 @@ def prepare(parameters: Any) -> None:  # noqa: ANN401 - any JSON
 
 
 def warm_up() -> None:
-    """Load what checks need, while nobody waits for it."""
+    """Load the packages that checks need, while nobody waits for them."""
     prepare({"type": "object"})
 
 
 def is_json(arguments: str) -> bool:
-    """Whether arguments can be read at all; blank ones are those of a call without any."""
+    """Whether arguments can be decoded; blank ones can."""
     try:
-        return not arguments.strip() or _decoded(arguments) is not None or arguments.strip() == "null"
+        _decoded(arguments)
     except (ValueError, RecursionError):
         return False
+    return True
 
 
 def repair_text(tool_name: str, errors: Iterable[str], whole_schema_text: str) -> str:
-    """What the model is answered instead of a result: the errors, and the whole schema unless it was told before."""
+    """The model's answer instead of a result: the errors, and the whole schema unless it is empty, as shown before."""
     listed = "\n".join(f"- {error}" for error in errors)
     whole = f"The tool in full:\n{whole_schema_text}\n" if whole_schema_text else "See the tool in full above.\n"
     return (
@@ -93,74 +93,72 @@ def repair_text(tool_name: str, errors: Iterable[str], whole_schema_text: str) -
     )
 
 
-def _decoded(text: str) -> Any:  # noqa: ANN401 - any JSON
+def _decoded(arguments: str) -> Any:  # noqa: ANN401 - any JSON
+    if not arguments.strip():
+        return {}
     try:
-        return orjson.loads(text)
+        return orjson.loads(arguments)
     except ValueError:
-        return json.loads(text, parse_constant=_refused)  # knows half an emoji, as the clients' parsers do
+        return json.loads(arguments, parse_constant=_refused)  # knows half an emoji, as the clients' parsers do
 
 
 def _refused(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-class _Spent(Exception):
-    """A check takes too long or leads too deep."""
+class _Unchecked(Exception):
+    """A check takes too long, leads too deep, or follows a reference to what is no schema."""
 
 
 class _Budget:
-    """What one check may still cost."""
+    """What is left of one check's steps, and the levels it is deep.
 
-    def __init__(self, steps: int = STEPS) -> None:
+    ``sound`` are the ids of the schema's parts that are known to be schemas; None while all are.
+    """
+
+    def __init__(self, steps: int = STEPS, sound: set[int] | None = None) -> None:
         self.left = steps
         self.depth = 0
+        self.sound = sound
 
     def spend(self, steps: int) -> None:
         self.left -= steps
         if self.left < 0 or self.depth >= DEEPEST:
-            raise _Spent
+            raise _Unchecked
 
 
 _budget: ContextVar[_Budget] = ContextVar("budget")
 
 
 def _errors(arguments: Any, schema: bytes, steps: int) -> list[str]:  # noqa: ANN401 - any JSON
-    from referencing.exceptions import Unresolvable  # takes a while to import, and most calls are not checked
-
-    before = _budget.set(_Budget(steps))
+    validator, sound = _validator(schema)
+    before = _budget.set(_Budget(steps, sound))
     try:
-        validator = _validator(schema)
         found = list(islice(validator.iter_errors(arguments), _READ_ERRORS)) if validator else []
-        return list(dict.fromkeys(sorted(map(_told, found))))[:MOST_ERRORS]
-    # A reference may lead to a part of the schema that is none, and was not checked to be one: anything may break then.
-    except (_Spent, Unresolvable, RecursionError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return list(dict.fromkeys(sorted(map(_message, found))))[:MOST_ERRORS]
+    except (_Unchecked, RecursionError, OverflowError):  # deep values, and a multiple of a number that no float holds
         return []
     finally:
         _budget.reset(before)
 
 
-# Telling an error
+# Messages
 
 
-def _told(error: Any) -> str:  # noqa: ANN401 - the package has no types
-    """Where it is and what; of alternatives of which none fits, what is wrong with the likeliest one."""
+def _message(error: Any) -> str:  # noqa: ANN401 - the package has no types
+    """Place and reason of an error; of alternatives of which none fits, those of the likeliest one."""
     from jsonschema.exceptions import best_match  # type: ignore[import-untyped]
 
     likeliest = best_match([error])
-    path = _clipped(likeliest.json_path, _LONGEST_PATH)
-    return _clipped(f"{path}: {_reason(likeliest)}", LONGEST_ERROR)
-
-
-def _reason(error: Any) -> str:  # noqa: ANN401 - the package has no types
-    """The package's message, in which a long value is shortened so that the reason after it is seen."""
-    shown = repr(error.instance)
-    if not error.message.startswith(shown):
-        return str(error.message)
-    return _clipped(json.dumps(error.instance, ensure_ascii=False), _LONGEST_VALUE) + str(error.message[len(shown) :])
+    reason, shown = str(likeliest.message), repr(likeliest.instance)
+    if reason.startswith(shown):  # a long value is shortened, so that the reason after it is seen
+        value = json.dumps(likeliest.instance, ensure_ascii=False)
+        reason = _clipped(value, _LONGEST_VALUE) + reason[len(shown) :]
+    return _clipped(f"{_clipped(likeliest.json_path, _LONGEST_PATH)}: {reason}", LONGEST_ERROR)
 
 
 def _clipped(text: str, width: int) -> str:
-    """In one line, at most so long, and without half an emoji."""
+    """One line of at most ``width`` characters, without half an emoji."""
     line = " ".join(text[: 4 * width].split()).encode("utf-8", "replace").decode()
     return line if len(line) <= width else f"{line[: width - 3]}..."
 
@@ -169,23 +167,39 @@ def _clipped(text: str, width: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def _validator(schema: bytes) -> Any:  # noqa: ANN401 - the package has no types
-    """The validator of a schema, given as compact JSON, or None if it is none, or too large to be sure."""
-    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+def _validator(schema: bytes) -> tuple[Any, set[int]]:
+    """The validator of a schema in compact JSON, and the ids of its parts; None if it is none, or too large to say."""
+    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # takes a while to import
     from jsonschema.validators import validator_for  # type: ignore[import-untyped]
     from referencing import Registry
 
     decoded = orjson.loads(schema)
-    draft = validator_for(decoded, default=Draft202012Validator)
-    guarded = _guarded(draft)
+    draft = decoded.get("$schema") if isinstance(decoded, dict) else None
     before = _budget.set(_Budget())  # of its own: how a schema is taken must not depend on the call it came with
     try:
-        sound = guarded(draft.META_SCHEMA, registry=Registry()).is_valid(decoded)
-    except (_Spent, RecursionError):
-        return None
+        named = {"$schema": draft} if isinstance(draft, str) else {}
+        guarded = _guarded(validator_for(named, default=Draft202012Validator))
+        sound = set(_sound_parts(guarded, decoded))
+    except (_Unchecked, RecursionError, ValueError):  # the latter of a draft that is no address
+        return None, set()
     finally:
         _budget.reset(before)
-    return guarded(decoded, registry=Registry()) if sound else None  # this registry fetches nothing
+    return guarded(decoded, registry=Registry()), sound  # this registry fetches nothing
+
+
+def _sound_parts(guarded: Any, schema: Any) -> Iterator[int]:  # noqa: ANN401 - the package has no types
+    """The ids of a schema and of all schemas in it; raises ``_Unchecked`` where it is none."""
+    from referencing import Registry
+    from referencing.jsonschema import DRAFT3, specification_with
+
+    draft = specification_with(guarded.META_SCHEMA["$schema"])
+    if draft is DRAFT3 or not guarded(guarded.META_SCHEMA, registry=Registry()).is_valid(schema):
+        raise _Unchecked  # of draft 3, which nobody writes any more, the package does not find the parts
+    left = [schema]
+    while left:
+        part = left.pop()
+        yield id(part)
+        left.extend(draft.subresources_of(part))
 
 
 @cache
@@ -195,6 +209,8 @@ def _guarded(draft: Any) -> Any:  # noqa: ANN401 - the package has no types
     from jsonschema.validators import extend
 
     ours = {
+        "$dynamicRef": _reference,
+        "$ref": _reference,
         "additionalProperties": _additional_properties,
         "format": _nothing,
         "pattern": _pattern,
@@ -218,7 +234,8 @@ _STEPS = {"$ref": 6, "$dynamicRef": 6, "$recursiveRef": 6}  # to find what is re
 def _counted(keyword: _Keyword, steps: int) -> _Keyword:
     def counted(validator: Any, value: Any, instance: Any, schema: Mapping[str, Any]) -> Iterator[Any]:  # noqa: ANN401
         budget = _budget.get()
-        budget.spend(steps + (_length(value) + _length(instance)) // _LISTED)
+        listed = sum(len(each) for each in (value, instance) if isinstance(each, dict | list))
+        budget.spend(steps + listed // _LISTED)
         budget.depth += 1
         try:
             for error in keyword(validator, value, instance, schema) or ():
@@ -230,10 +247,6 @@ def _counted(keyword: _Keyword, steps: int) -> _Keyword:
     return counted
 
 
-def _length(value: Any) -> int:  # noqa: ANN401 - any JSON
-    return len(value) if isinstance(value, dict | list) else 0
-
-
 def _nothing(*_: object) -> None:
     """A keyword that is not asserted."""
 
@@ -242,6 +255,22 @@ def _error(message: str) -> Any:  # noqa: ANN401 - the package has no types
     from jsonschema import ValidationError
 
     return ValidationError(message)
+
+
+def _reference(validator: Any, reference: str, instance: Any, _: object) -> Iterator[Any]:  # noqa: ANN401 - any JSON
+    """A schema elsewhere. It may lie where none is expected, and was not checked with the root then."""
+    from referencing.exceptions import Unresolvable
+
+    try:
+        target = validator._resolver.lookup(reference)  # noqa: SLF001 - as the package's own keyword does
+    except (Unresolvable, AttributeError, TypeError, ValueError) as error:  # a path through a number, no address, ...
+        raise _Unchecked from error
+    budget = _budget.get()
+    if budget.sound is not None and id(target.contents) not in budget.sound:
+        sound, budget.sound = budget.sound, None
+        sound.update(_sound_parts(type(validator), target.contents))
+        budget.sound = sound
+    yield from validator.descend(instance, target.contents, resolver=target.resolver)
 
 
 def _unique_items(_: Any, unique: Any, instance: Any, __: object) -> Iterator[Any]:  # noqa: ANN401 - any JSON
@@ -270,7 +299,7 @@ def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: 
     if not isinstance(instance, dict):
         return
     named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    extras = [name for name in instance if name not in named and not any(_may_match(each, name) for each in patterns)]
+    extras = [name for name in instance if name not in named and all(_match(each, name) is False for each in patterns)]
     if isinstance(allowed, dict):
         for name in extras:
             yield from validator.descend(instance[name], allowed, path=name)
@@ -293,10 +322,6 @@ def _pattern_properties(validator: Any, patterns: Mapping[str, Any], instance: A
                 yield from validator.descend(value, schema, path=name, schema_path=pattern)
 
 
-def _may_match(pattern: str, text: str) -> bool:
-    return _match(pattern, text) is not False
-
-
 def _match(pattern: str, text: str) -> bool | None:
     """Whether the pattern is found in the text; None if that can't be said, or not in the time that is left."""
     program = _compiled(pattern)
@@ -313,17 +338,9 @@ def _match(pattern: str, text: str) -> bool | None:
 
 @lru_cache(maxsize=64)
 def _compiled(pattern: str) -> Any:  # noqa: ANN401 - the package has no types
-    """The program of a pattern, or None if RE2 refuses it or it would be too large."""
-    import re2  # type: ignore[import-untyped]  # loads a large library, which most calls have no use for
-
-    options = re2.Options()
-    options.max_mem = _MAX_MEMORY
-    options.log_errors = False
-    options.never_capture = True
-    try:
-        program = re2.compile(pattern.encode("utf-8", "surrogatepass"), options)
-    except re2.error:
+    """The program of a pattern, or None if RE2 refuses it or it is too large; the first check pays for it."""
+    program = program_of(pattern, memory=1 << 20)
+    if program is None:
         return None
-    re2.purge()  # it would keep programs of its own
     _budget.get().spend(program.programsize // _COMPILED)
-    return program if program.programsize <= _MAX_PROGRAM else None
+    return program if program.programsize <= LARGEST_PROGRAM else None

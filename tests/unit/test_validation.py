@@ -175,6 +175,15 @@ def test_one_and_one_point_nothing_are_the_same_item_and_true_is_not():
         {"$ref": "#"},
         {"$ref": "#/x-own", "x-own": {"minProperties": "many"}},
         {"$ref": "#/x-own", "x-own": "text"},
+        {"$ref": "#/x-own", "x-own": {"type": "text"}},
+        {"$ref": "#/x-own", "x-own": {"$ref": "#/x-own/y", "y": {"type": "text"}}},
+        {"$ref": "#/minimum/x", "minimum": 1},
+        {"$ref": "http://[no address"},
+        {"$schema": DRAFT_7, "$ref": "#/dependencies/a", "dependencies": {"$id": ["id"]}},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "$ref": 1},
+        {"$schema": "http://json-schema.org/draft-03/schema#", "extends": {"type": "string"}},
+        {"$schema": "http://[no address", "type": "array"},
+        {"$schema": 7, "type": "array"},
         {"type": "array", "description": "x" * LARGEST_SCHEMA},
     ],
 )
@@ -186,6 +195,15 @@ def test_a_remote_reference_that_is_not_reached_hinders_nothing():
     schema = {"properties": {"a": {"type": "string"}, "b": {"$ref": "http://localhost:9/remote.json"}}}
     assert wrong({"a": 1}, schema) == ["$.a: 1 is not of type 'string'"]
     assert wrong({"a": 1, "b": 1}, schema) == []
+
+
+def test_a_schema_in_an_unknown_place_is_checked_against_where_a_reference_leads_to_it():
+    schema = {"$schema": DRAFT_7, "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"type": "string"}}}
+    assert [wrong({"a": 1}, schema) for _ in range(2)] == [["$.a: 1 is not of type 'string'"]] * 2
+
+
+def test_a_number_that_no_float_holds_refuses_nothing():
+    assert wrong({"a": 10**400}, {"properties": {"a": {"multipleOf": 0.01}}}) == []
 
 
 def test_nothing_is_fetched(tmp_path):
