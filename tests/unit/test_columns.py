@@ -1,14 +1,13 @@
 """The numbers of pages in arrays: the same as the pages themselves say, however often they change."""
 
-import json
 from dataclasses import fields
-from hashlib import sha256
 from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import pytest
-from chat_items import raw
+from branches import empty_table, items_of
+from chat_items import call, encoded, hidden_leg, result, say, user
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -22,11 +21,8 @@ from pager.paging.page_arrays import (
     Mirror,
     columns,
 )
-from pager.paging.page_table import Items
 from pager.paging.policy import PageView, Prices
-from pager.paging.session_pages import TableSource
 from pager.wire.dialects import load
-from pager.wire.stitching import Leg, LegPart
 
 chat = load("chat")
 TERMS = planner.Terms(Prices(), window=10_000, reserve=1_000)
@@ -145,51 +141,46 @@ class Branch:
     """A branch whose history grows by whole steps: items, the first of them an assistant's."""
 
     def __init__(self):
-        self.table = TableSource(load, {}.get).make("chat")
-        self.steps = [[{"role": "user", "content": "do it"}]]
+        self.table = empty_table()
+        self.steps = [[user("do it")]]
         self.leg = ""
         self.send()
 
     @property
     def raws(self):
-        return [json.dumps(item).encode() for step in self.steps for item in step]
+        return [encoded(item) for step in self.steps for item in step]
 
     def send(self):
         raws = self.raws
-        digests = [sha256(raw).digest() for raw in raws]
-        items = Items(digests, [chat.decode(raw).norm for raw in raws], raws.__getitem__)
-        self.table.advance(self.table.call + 1, 1, self.table.call * 10.0, items, sum(map(len, raws)))
+        self.table.advance(self.table.call + 1, 1, self.table.call * 10.0, items_of(chat, raws), sum(map(len, raws)))
 
     def made(self, tool, arguments):
         """A call; after a hidden leg it says what the leg said, too, so that the leg has its place."""
-        number = len(self.raws)
-        function = {"name": tool, "arguments": json.dumps(arguments)}
-        calls = [{"id": f"c{number}", "type": "function", "function": function}]
-        said, self.leg = self.leg or None, ""
-        return f"c{number}", {"role": "assistant", "content": said, "tool_calls": calls}
+        call_id, said, self.leg = f"c{len(self.raws)}", self.leg or None, ""
+        return call_id, {**call(call_id, tool, **arguments), "content": said}
 
     def read(self, path, content):
         """Read a file, and find this in it: the same again, or something new."""
         call_id, made = self.made("read", {"path": f"{path}.py"})
-        self.steps.append([made, {"role": "tool", "tool_call_id": call_id, "content": text(content)}])
+        self.steps.append([made, result(call_id, text(content))])
         self.send()
 
     def write(self, path, content):
         call_id, made = self.made("write", {"path": f"{path}.py", "content": text(content)})
-        self.steps.append([made, {"role": "tool", "tool_call_id": call_id, "content": "written"}])
+        self.steps.append([made, result(call_id, "written")])
         self.send()
 
     def quote(self, content):
         """Repeat a line of a text, whether it was read or not."""
         said, self.leg = self.leg + text(content).split("\n")[content % 30], ""
-        self.steps.append([{"role": "assistant", "content": said}, {"role": "user", "content": "go on"}])
+        self.steps.append([say(said), user()])
         self.send()
 
     def rewind(self, steps):
         """Take back so many steps, and say something else instead."""
         self.leg = ""
         del self.steps[max(1, len(self.steps) - steps) :]
-        self.steps.append([{"role": "assistant", "content": "Rather not."}, {"role": "user", "content": "go on"}])
+        self.steps.append([say("Rather not."), user()])
         self.send()
 
     def evict(self, nth):
@@ -204,11 +195,8 @@ class Branch:
             return
         handle, asked = shown[nth % len(shown)], f"h{self.table.call}"
         self.leg = "I look. "
-        function = {"name": "page_in", "arguments": json.dumps({"pages": [handle]})}
-        call = {"id": asked, "type": "function", "function": function}
-        back = {"role": "tool", "tool_call_id": asked, "content": f"=== {handle} ===\n{text(nth)}"}
-        parts = [LegPart("text", raw(self.leg)), LegPart("call", raw(call), True)]
-        self.table.keep_leg(self.table.call, 1, Leg(parts, [raw(back)]), [handle])
+        leg = hidden_leg(f"=== {handle} ===\n{text(nth)}", asked, self.leg, arguments={"pages": [handle]})
+        self.table.keep_leg(self.table.call, 1, leg, [handle])
 
     def look(self):
         """Bring the mirror up to date in between."""

@@ -4,12 +4,12 @@ import asyncio
 import json
 
 from chat_items import user
+from logged_sessions import incoming
 
 from pager.log.stores import open_store
 from pager.pricing.catalog import family_of
 from pager.pricing.tokens import Counter
 from pager.proxy.call_log import CallLog
-from pager.proxy.log_records import Incoming
 from pager.proxy.token_counting import COUNTED_AT_ONCE, Estimates
 from pager.wire import dialects
 
@@ -24,16 +24,14 @@ class Counted:
         self.call_log = CallLog(open_store("memory:"), dialects.load, 10)
         self.estimates = Estimates()
 
-    def __call__(self, *messages, model="gpt-4o", headers=None, tools=TOOLS):
+    def __call__(self, *messages, **more):
         async def play():
-            entry = await self.entry(*messages, model=model, headers=headers, tools=tools)
-            return await self.estimates.count(entry)
+            return await self.estimates.count(await self.entry(*messages, **more))
 
         return asyncio.run(play())
 
-    async def entry(self, *messages, model="gpt-4o", headers=None, tools=TOOLS):
-        body = json.dumps({"model": model, "messages": messages, "tools": tools}).encode()
-        return await self.call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers or {}, "/", "", 1.0))
+    async def entry(self, *messages, **more):
+        return await self.call_log.receive(incoming(*messages, **{"tools": TOOLS, **more}))
 
 
 def plainly(*messages, model="gpt-4o"):

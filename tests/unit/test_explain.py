@@ -1,16 +1,14 @@
 """Why each page stayed or went at a call, from a log that the real call log and planner have written."""
 
-import asyncio
 import json
 from hashlib import sha256
 
-import msgspec
 import pytest
-from chat_items import call, result, say, user
+from chat_items import ON, call, page, result, say, user
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
-from logged_sessions import LoggedCall, log_session, paging
+from logged_sessions import START, LoggedCall, asks_for, body, grown, log_session, paging, too_long
 
 from instrumentation.accounting.addresses import find_call, meant
 from instrumentation.accounting.explain import explain
@@ -19,7 +17,6 @@ from pager.errors import ConfigError, PolicyError
 from pager.log.events import (
     Bypassed,
     CallReceived,
-    LegFinished,
     ToolsDecided,
 )
 from pager.log.store import Batch
@@ -31,24 +28,10 @@ from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.paging.priors import Experience, Harness
 from pager.paging.settle_tools import Shortening
-from pager.paging.stub import handle_of
-from pager.proxy.call import unread_request
-from pager.proxy.call_log import CallLog
-from pager.proxy.log_records import Incoming
 from pager.values import CallAddress, Usage
 from pager.wire.dialects import load
-from pager.wire.stitching import Leg, LegPart
 
 FIFO = {"age": 1, "size": 500}
-
-
-def page(name, lines=60):
-    return "\n".join(f"{name} line {at} of the file as it was read" for at in range(lines))
-
-
-def body(*items, model="some-model", **members):
-    tools = [{"type": "function", "function": {"name": "read"}}]
-    return {"model": model, "tools": tools, "messages": list(items), **members}
 
 
 def reads(sizes):
@@ -93,15 +76,6 @@ def fifo(store, named, session="s_", **more):
 
 def verdicts(explanation):
     return [row.verdict for row in explanation.rows]
-
-
-START = (user("do it"), call("c1", path="src/a.py"), result("c1", page("alpha")))
-ON = (say(), user())
-
-
-def grown(calls, *start, gap=10.0):
-    """The calls of a session that reads a page and then goes on."""
-    return [LoggedCall(body(*(start or START), *ON * more), gap) for more in range(calls)]
 
 
 # ---------------------------------------------------------------- what was decided, weighed again
@@ -309,28 +283,10 @@ def test_a_page_before_thinking_that_is_bound_to_it_stays():
 
 
 def test_a_page_that_was_asked_for_stays_a_while():
-    content = page("alpha")
-    handle = handle_of(content.encode())
-    brought = f"=== {handle}, all 60 lines ===\n{content}"
-    asked = {"id": "h1", "type": "function", "function": {"name": "page_in", "arguments": json.dumps([handle])}}
-
-    async def page_in(call_log, pager, entry, now):
-        parts = [
-            LegPart("text", msgspec.Raw(b'"I look."')),
-            LegPart("call", msgspec.Raw(json.dumps(asked).encode()), True),
-        ]
-        leg = Leg(parts, [msgspec.Raw(json.dumps(result("h1", brought)).encode())])
-        said = msgspec.json.encode(leg)
-        event = LegFinished(
-            0, 3, 1, leg=1, said=sha256(said).hexdigest(), body=sha256(b"").hexdigest(), size=0, pages=[handle]
-        )
-        entry.paged.table.apply(event, leg)
-        await call_log.decide(entry, now, [event], {sha256(said).digest(): said, sha256(b"").digest(): b""})
-
     store = Store()
     after = (say("I look.Yes."), user())
     calls = grown(3)
-    calls[-1] = calls[-1]._replace(then=page_in)
+    calls[-1] = calls[-1]._replace(then=asks_for(page("alpha"), 3))
     calls += [LoggedCall(body(*START, *ON * 2, *after, *ON * more)) for more in range(5)]
     play(store, calls, name="fifo_age", options=FIFO)
     assert fifo(store, 3).logged.page_ins == 1
@@ -341,10 +297,6 @@ def test_a_page_that_was_asked_for_stays_a_while():
 
 
 def test_a_page_that_went_to_fit_the_window_says_so():
-    async def too_long(call_log, pager, entry, now):
-        repacked = pager.rescue(entry.paged, 100)
-        await call_log.decide(entry, now, [repacked], entry.paged.blobs)
-
     store = Store()
     calls = grown(2)
     calls[-1] = calls[-1]._replace(then=too_long)
@@ -403,15 +355,7 @@ def test_a_branch_in_which_paging_has_stopped_is_not_planned():
 
 def test_a_request_that_could_not_be_read_says_so():
     store = Store()
-    spoken = load("chat")
-
-    async def go():
-        call_log = CallLog(store, load, 10)
-        request = unread_request(spoken, b"no json")
-        await call_log.receive(Incoming(spoken, request, "local", {}, spoken.path, "", 1.0, "no JSON"))
-        await call_log.drain()
-
-    asyncio.run(go())
+    log_session(store, [LoggedCall(b"no json", unread="no JSON", answered=False)])
     with pytest.raises(ConfigError, match="could not be read"):
         told(store, 1)
 

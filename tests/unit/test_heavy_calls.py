@@ -1,21 +1,18 @@
 """Calls that take long to read and to plan: they hold up nobody but their own session."""
 
 import asyncio
-import json
 import threading
 
 import pytest
+from chat_items import call, result, user
+from logged_sessions import incoming, paging
 from waiting import PATIENCE
 
 from pager.log.events import CallReceived
 from pager.log.stores import open_store
-from pager.paging.pager import Pager
-from pager.paging.policy_choice import Arms, NamedPolicy
-from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.call_log import CallLog
 from pager.proxy.hot_sessions import HEAVY_MESSAGES
-from pager.proxy.log_records import Incoming
 from pager.wire import dialects
 
 CHAT = dialects.load("chat")
@@ -23,33 +20,26 @@ RESULT = "".join(f"line {number} of what the tool found\n" for number in range(5
 
 
 def turn(number):
-    call = {"id": f"call_{number}", "type": "function", "function": {"name": "run", "arguments": f'{{"n": {number}}}'}}
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": f"call_{number}", "content": f"{number}\n{RESULT}"},
-    ]
+    return [call(f"call_{number}", "run", n=number), result(f"call_{number}", f"{number}\n{RESULT}")]
 
 
 def history(turns):
-    return [{"role": "user", "content": "go"}, *(message for number in range(turns) for message in turn(number))]
+    return [user("go"), *(message for number in range(turns) for message in turn(number))]
 
 
-def incoming(messages, session):
-    body = json.dumps({"model": "gpt-4o", "messages": messages}).encode()
-    return Incoming(CHAT, CHAT.parse(body), "local", {"x-session-id": session}, "/", "", 1.0)
+def named(messages, session):
+    return incoming(*messages, headers={"x-session-id": session})
 
 
 class Proxy:
     """A call log that pages, and calls that are received in one event loop."""
 
     def __init__(self, store=None):
-        rule = NamedPolicy("fifo_age", load_policy("fifo_age", {}))
-        pager = Pager(Arms(rule), in_force("", {}), dialects.load, marks=False)
         self.store = store or open_store("memory:")
-        self.call_log = CallLog(self.store, dialects.load, 10, pager)
+        self.call_log = CallLog(self.store, dialects.load, 10, paging("fifo_age", models=in_force("", {})))
 
     async def receive(self, messages, session):
-        return await self.call_log.receive(incoming(messages, session))
+        return await self.call_log.receive(named(messages, session))
 
     async def placed(self):
         """Wait until the first call has its place in a session."""
@@ -80,7 +70,7 @@ def test_a_heavy_prompt_is_counted_while_others_go_on(session):
     async def play():
         proxy = Proxy()
         await proxy.receive(HEAVY, "heavy")
-        heavy = asyncio.create_task(proxy.call_log.preview(incoming([*HEAVY, *turn(len(HEAVY))], session)))
+        heavy = asyncio.create_task(proxy.call_log.preview(named([*HEAVY, *turn(len(HEAVY))], session)))
         await asyncio.sleep(0)
         under_way = not heavy.done()
         return under_way, await heavy

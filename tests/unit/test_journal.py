@@ -6,7 +6,10 @@ import sqlite3
 from concurrent.futures import Future
 
 import pytest
-from chat_items import result, user
+from chat_items import offered, result, say, tool_call, user
+from logged_sessions import incoming
+from stand_ins import Broken
+from waiting import PATIENCE
 
 from instrumentation.accounting.log_check import check
 from instrumentation.accounting.logged_prompts import client_calls
@@ -28,18 +31,17 @@ from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
-from pager.proxy.log_records import Incoming, Outcome, bypassed
+from pager.proxy.log_records import Outcome, bypassed
 from pager.sessions.rebuild import Rebuilder
 from pager.values import Answer, ToolUse, Usage
 from pager.wire import dialects
 
 CHAT = dialects.load("chat")
-OK = {"role": "assistant", "content": "ok"}
+OK = say("ok")
 
 
 def calls(*ids):
-    made = [{"id": i, "type": "function", "function": {"name": "run", "arguments": "{}"}} for i in ids]
-    return {"role": "assistant", "content": None, "tool_calls": made}
+    return {"role": "assistant", "content": None, "tool_calls": [tool_call(one, "run") for one in ids]}
 
 
 class Proxy:
@@ -52,11 +54,9 @@ class Proxy:
     def restart(self):
         self.call_log = CallLog(self.store, dialects.load, self.hot)
 
-    def call(self, *messages, headers=None, answer=None, tenant="local", **members):
+    def call(self, *messages, answer=None, **more):
         async def play():
-            body = json.dumps({"model": "gpt-4o", "messages": messages, **members}).encode()
-            incoming = Incoming(CHAT, CHAT.parse(body), tenant, headers or {}, "/v1/chat/completions", "", 1.0)
-            entry = await self.call_log.receive(incoming)
+            entry = await self.call_log.receive(incoming(*messages, **more))
             if answer is not None:
                 self.call_log.answered(entry, answer, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
             await self.call_log.drain()
@@ -88,7 +88,7 @@ def test_a_call_is_in_the_log_when_receive_returns(proxy):
 def test_a_session_goes_on_after_a_restart(proxy):
     first = proxy.call(user("one"), answer=SAID)
     proxy.restart()
-    second = proxy.call(user("one"), {"role": "assistant", "content": "ok"}, user("two"))
+    second = proxy.call(user("one"), OK, user("two"))
     assert second == (first[0], 0, 2, 1)
     assert len(events(proxy, SessionOpened)) == len(events(proxy, BranchOpened)) == 1
 
@@ -224,8 +224,7 @@ def test_twenty_calls_at_once_on_a_cold_session_read_it_once(headers):
     proxy.restart()
 
     async def send(number):
-        body = json.dumps({"model": "m", "messages": [user("one"), OK, user(f"part {number}")]}).encode()
-        return await proxy.call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
+        return await proxy.call_log.receive(incoming(user("one"), OK, user(f"part {number}"), headers=headers))
 
     async def play():
         return await asyncio.gather(*(send(number) for number in range(20)))
@@ -294,7 +293,7 @@ def test_sessions_beyond_the_limit_are_dropped_and_read_again(tmp_path):
     firsts = [proxy.call(user(f"session {number}")) for number in range(5)]
     assert len(proxy.call_log.sessions) == 2
     for number, first in enumerate(firsts):
-        again = proxy.call(user(f"session {number}"), {"role": "assistant", "content": "ok"}, user("more"))
+        again = proxy.call(user(f"session {number}"), OK, user("more"))
         assert again == (first[0], 0, 2, 1)
     store.close()
 
@@ -322,9 +321,9 @@ def test_a_log_that_was_broken_for_a_while_is_sound_afterwards():
     first = proxy.call(user("a"), answer=SAID)
     store.broken = True
     with pytest.raises(StoreError, match="no space"):
-        proxy.call(user("a"), {"role": "assistant", "content": "ok"}, user("b" * 600))
+        proxy.call(user("a"), OK, user("b" * 600))
     store.broken = False
-    third = proxy.call(user("a"), {"role": "assistant", "content": "ok"}, user("b" * 600), user("c"))
+    third = proxy.call(user("a"), OK, user("b" * 600), user("c"))
     assert third == (first[0], 0, 2, 1)
     assert proxy.call_log.writer.failures == 1
     assert check(store, repair=False).problems == ()
@@ -332,8 +331,7 @@ def test_a_log_that_was_broken_for_a_while_is_sound_afterwards():
 
 def test_a_failed_attempt_is_logged_with_its_number_status_and_retry_after(proxy):
     async def play():
-        body = json.dumps({"model": "m", "messages": [user("x")]}).encode()
-        entry = await proxy.call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+        entry = await proxy.call_log.receive(incoming(user("x")))
         outcome = Outcome(429, b'{"error": {}}', 1.0, 2.0, 2.0, retry_after="7")
         proxy.call_log.failed(entry, "status", "too many", outcome)
         await proxy.call_log.drain()
@@ -372,11 +370,9 @@ class Slow:
 
 
 async def until(true):
-    for _ in range(2000):
-        if true():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never came to that")
+    async with asyncio.timeout(PATIENCE):
+        while not true():  # noqa: ASYNC110 - the call log tells nobody
+            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("headers", [{"x-session-id": "s"}, {}], ids=["named", "found by lineage"])
@@ -388,12 +384,11 @@ def test_a_call_placed_on_one_that_is_lost_is_placed_anew(headers, second):
     messages = {
         "the same again": [user("one")],
         "another branch": [user("two")],
-        "the next call": [user("one"), {"role": "assistant", "content": "ok"}, user("more")],
+        "the next call": [user("one"), OK, user("more")],
     }
 
     async def send(some):
-        body = json.dumps({"model": "m", "messages": some}).encode()
-        return await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
+        return await call_log.receive(incoming(*some, headers=headers))
 
     async def play():
         first = asyncio.create_task(send([user("one")]))
@@ -419,15 +414,13 @@ def test_an_answer_that_could_not_be_written_is_written_later():
     proxy = Proxy(store)
 
     async def play():
-        body = json.dumps({"model": "m", "messages": [user("x")]}).encode()
-        entry = await proxy.call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+        entry = await proxy.call_log.receive(incoming(user("x")))
         store.broken = True
         proxy.call_log.answered(entry, SAID, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
         await asyncio.sleep(0.01)
         assert not proxy.call_log.writer.healthy
         store.broken = False
-        body = json.dumps({"model": "m", "messages": [user("y")]}).encode()
-        await proxy.call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
+        await proxy.call_log.receive(incoming(user("y")))
         await proxy.call_log.drain()
 
     asyncio.run(play())
@@ -439,17 +432,13 @@ def test_a_decision_that_could_not_be_written_is_forgotten():
     store = Breaking(open_store("memory:"))
     call_log = CallLog(store, dialects.load, 10)
 
-    async def send(*messages):
-        body = json.dumps({"model": "m", "messages": messages}).encode()
-        return await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
-
     async def play():
-        entry = await send(user("one"))
+        entry = await call_log.receive(incoming(user("one")))
         store.broken = True
         with pytest.raises(StoreError, match="no space"):
             await call_log.decide(entry, 1.0, [Bypassed("refused", "400", 0, 1)], {})
         store.broken = False
-        later = await send(user("one"), {"role": "assistant", "content": "ok"}, user("two"))
+        later = await call_log.receive(incoming(user("one"), OK, user("two")))
         await call_log.drain()
         return entry, later
 
@@ -487,31 +476,20 @@ def test_what_becomes_of_a_call_whose_log_was_deleted_is_not_written_to_another(
     store = open_store(f"sqlite:{tmp_path}")
     call_log = CallLog(store, dialects.load, 10)
 
-    async def send(text):
-        body = json.dumps({"model": "m", "messages": [user(text)]}).encode()
-        return await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0))
-
     async def play():
-        entry = await send("one")
+        entry = await call_log.receive(incoming(user("one")))
         (tmp_path / "ctxpager.sqlite3").unlink()
         await call_log.decide(entry, 1.0, [Bypassed("asked", "", 0, 1)], {})
         await until(lambda: call_log.writer.begun_anew == 1)
         call_log.answered(entry, SAID, Outcome(200, b"{}", 1.0, 2.0, 2.0), 7)
         call_log.failed(entry, "status", "too many", Outcome(429, b"{}", 1.0, 2.0, 2.0))
-        await send("two")
+        await call_log.receive(incoming(user("two")))
         await call_log.drain()
 
     asyncio.run(play())
     assert [type(row.event) for row in store.events()] == [SessionOpened, BranchOpened, CallReceived]
     assert check(store, repair=False).problems == ()
     store.close()
-
-
-class Broken:
-    """A policy that fails."""
-
-    def choose(self, _):
-        raise RuntimeError("no idea")
 
 
 def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when_its_session_is_read_again():
@@ -521,10 +499,8 @@ def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when
         pager = Pager(Arms(NamedPolicy("policy", policy)), in_force("", {}), dialects.load, marks=False)
         call_log = CallLog(store, dialects.load, 10, pager, FailOpen())
         made = [message for number in range(turns) for message in (calls(f"c{number}"), result(f"c{number}", answer))]
-        tools = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}]
-        body = json.dumps({"model": "gpt-4o", "messages": [user("go"), *made], "tools": tools}).encode()
-        incoming = Incoming(CHAT, CHAT.parse(body), "local", {"x-session-id": "s"}, "/", "", 1.0)
-        return asyncio.run(call_log.receive(incoming))
+        sent = incoming(user("go"), *made, tools=offered("run"), headers={"x-session-id": "s"})
+        return asyncio.run(call_log.receive(sent))
 
     for turns in (1, 2):
         received(turns, load_policy("keep_all", {}))
@@ -538,12 +514,10 @@ def test_a_call_that_could_not_be_planned_is_known_to_have_gone_out_in_full_when
 def test_whoever_watches_calls_is_shown_no_credential_that_a_provider_repeats():
     key, seen = b"sk-proj-0123456789abcdef", []
     call_log = CallLog(open_store("memory:"), dialects.load, 10, watch=lambda _, told: seen.extend(told))
-    body = json.dumps({"model": "gpt-4o", "messages": [user("go")]}).encode()
-    incoming = Incoming(CHAT, CHAT.parse(body), "local", {}, "/", "", 1.0, secrets=(key,))
     outcome = Outcome(401, b'{"error": "wrong key: %b"}' % key, 1.0, 2.0, 2.0)
 
     async def play():
-        entry = await call_log.receive(incoming)
+        entry = await call_log.receive(incoming(user("go"), secrets=(key,)))
         call_log.failed(entry, "status", outcome.body.decode(), outcome)
         call_log.answered(entry, Answer(error=key.decode()), outcome, 0)
         call_log.record(entry, bypassed(entry, BypassReason.FAILED, key.decode(), 1.0))

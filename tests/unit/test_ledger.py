@@ -1,16 +1,15 @@
 """The ledger of a log that the real call log and planner have written."""
 
-import asyncio
 import json
 from hashlib import sha256
 
 import msgspec
 import pytest
-from chat_items import call, result, say, user
+from chat_items import ON, call, page, result, say, user
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
-from logged_sessions import ANTHROPIC, LoggedCall, log_session, paging
+from logged_sessions import ANTHROPIC, START, LoggedCall, asks_for, body, grown, log_session, paging, too_long
 from work import steps
 
 from instrumentation.accounting.billing import tokens_in, units
@@ -46,7 +45,6 @@ from pager.log.events import (
     CallReceived,
     Cut,
     Evicted,
-    LegFinished,
     PromptCounted,
     Repacked,
     SessionOpened,
@@ -57,25 +55,10 @@ from pager.log.stores.memory.store import Store
 from pager.paging.settle_tools import Shortening
 from pager.paging.stub import handle_of
 from pager.pricing.rates import in_force
-from pager.proxy.call import unread_request
-from pager.proxy.call_log import CallLog
-from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer, CallAddress, ToolUse, Usage
+from pager.values import CallAddress, ToolUse, Usage
 from pager.wire.dialects import load
-from pager.wire.stitching import Leg, LegPart
 
 FIFO = {"age": 1, "size": 500}
-
-
-def page(name, lines=60):
-    return "\n".join(f"{name} line {at} of the file as it was read" for at in range(lines))
-
-
-READ = {"type": "function", "function": {"name": "read"}}
-
-
-def body(*items, model="some-model", tools=(READ,), **members):
-    return {"model": model, "tools": list(tools), "messages": list(items), **members}
 
 
 def play(store, calls, *, name="fifo_age", options=FIFO, dialect="chat", key="one", **planned):
@@ -87,46 +70,11 @@ def told(store, session="s_", *, models=ANTHROPIC, **more):
     return story(store, session, models, load, **more)
 
 
-START = (user("do it"), call("c1", path="src/a.py"), result("c1", page("alpha")))
-ON = (say(), user())
-
-
-def grown(calls, *start, gap=10.0, **more):
-    """The calls of a session that reads a page and then goes on."""
-    return [LoggedCall(body(*(start or START), *ON * number), gap, **more) for number in range(calls)]
-
-
-def asked_for(handle, number, *, usage=None, pages=None, **more):
-    """A page-in of a page at a call, before its answer."""
-    brought = f"=== {handle}, all 60 lines ===\n{page('alpha')}"
-    asked = {"id": "h1", "type": "function", "function": {"name": "page_in", "arguments": json.dumps([handle])}}
-
-    async def page_in(call_log, pager, entry, now):
-        parts = [
-            LegPart("text", msgspec.Raw(b'"I look."')),
-            LegPart("call", msgspec.Raw(json.dumps(asked).encode()), True),
-        ]
-        leg = Leg(parts, [msgspec.Raw(json.dumps(result("h1", brought)).encode())])
-        said, none = msgspec.json.encode(leg), sha256(b"")
-        handles = [handle] if pages is None else pages
-        event = LegFinished(
-            *(0, number, 1, 1, sha256(said).hexdigest(), none.hexdigest(), 0), usage=usage, pages=handles, **more
-        )
-        entry.paged.table.apply(event, leg)
-        await call_log.decide(entry, now, [event], {sha256(said).digest(): said, none.digest(): b""})
-        return 1
-
-    return page_in
-
-
-ALPHA = handle_of(page("alpha").encode())
-
-
 def paged(*usages, **more):
     """A session that reads a page, evicts it at its third call, asks for it again at once, and goes on."""
     first, *others = usages or (None,) * 5
     calls = [one._replace(usage=usage) for one, usage in zip(grown(3), [first, others[0], others[2]], strict=True)]
-    calls[-1] = calls[-1]._replace(then=asked_for(ALPHA, 3, usage=others[1], **more))
+    calls[-1] = calls[-1]._replace(then=asks_for(page("alpha"), 3, usage=others[1], **more))
     return [*calls, LoggedCall(body(*START, *ON * 2, say("I look.Yes."), user()), usage=others[3])]
 
 
@@ -457,10 +405,6 @@ def test_an_answer_that_failed_is_no_answered_call():
 
 
 def test_what_was_evicted_to_fit_the_window_is_told_though_the_call_was_to_go_in_full():
-    async def too_long(call_log, pager, entry, now):
-        repacked = pager.rescue(entry.paged, 100)
-        await call_log.decide(entry, now, [repacked], entry.paged.blobs)
-
     store = Store()
     calls = grown(3)
     calls[1] = calls[1]._replace(then=too_long, headers={"x-pager-bypass": "1"})
@@ -533,16 +477,8 @@ def test_a_session_in_two_wire_formats_is_one_story():
 
 
 def test_a_request_that_could_not_be_read_is_counted_as_other():
-    store, spoken = Store(), load("chat")
-
-    async def go():
-        call_log = CallLog(store, load, 10)
-        request = unread_request(spoken, b"no json at all")
-        entry = await call_log.receive(Incoming(spoken, request, "local", {}, spoken.path, "", 1.0, "no JSON"))
-        call_log.answered(entry, Answer(text="What?"), Outcome(200, b"{}", 1.0, 2.0, 1.0), 0)
-        await call_log.drain()
-
-    asyncio.run(go())
+    store = Store()
+    log_session(store, [LoggedCall(b"no json at all", unread="no JSON")])
     (one,) = told(store).calls
     assert one.sent == one.client == StoryParts(other=tokens_in(len(b"no json at all")))
 

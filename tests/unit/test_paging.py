@@ -6,7 +6,10 @@ import logging
 from hashlib import sha256
 
 import pytest
-from chat_items import call, raw, result, say, user
+from branches import items_of_request
+from chat_items import ON, call, encoded, handle, hidden_leg, offered, page, result, say, user
+from logged_sessions import body, incoming
+from stand_ins import Broken, Fixed, Greedy, KeepAll
 
 from pager.log.events import (
     Bypassed,
@@ -32,11 +35,10 @@ from pager.paging.priors import (
     Experience,
     Harness,
 )
-from pager.paging.stub import HANDLE, handle_of
+from pager.paging.stub import HANDLE
 from pager.pricing.provider_cache import uncached
 from pager.pricing.rates import Models
 from pager.proxy.call_log import CallLog
-from pager.proxy.log_records import Incoming
 from pager.sessions import registry
 from pager.sessions.identity import Key
 from pager.sessions.lineage import (
@@ -46,36 +48,8 @@ from pager.sessions.lineage import (
 )
 from pager.values import Usage
 from pager.wire.dialects import load
-from pager.wire.stitching import Leg, LegPart
 
 MODELS = Models.load().using(Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0))
-
-
-class KeepAll:
-    def choose(self, view):
-        return Decision(reason="nothing goes")
-
-
-class Greedy:
-    """Evicts all that it may."""
-
-    def choose(self, view):
-        return Decision(tuple(page.handle for page in view.pages if page.evictable), reason="all goes")
-
-
-class Fixed:
-    """Says what it is told to say, whatever it sees; None is no decision at all."""
-
-    def __init__(self, said):
-        self.said = said
-
-    def choose(self, view):
-        return self.said
-
-
-class Broken:
-    def choose(self, view):
-        raise ZeroDivisionError("no pages")
 
 
 class Talk:
@@ -91,7 +65,7 @@ class Talk:
 
     def send(self, body, *, bypass="", gap=10.0):
         self.now += gap
-        request = self.dialect.parse(body if isinstance(body, bytes) else json.dumps(body).encode())
+        request = self.dialect.parse(body if isinstance(body, bytes) else encoded(body))
         raws = [bytes(item) for item in request.items]
         self.blobs |= zip(request.digests, raws, strict=True)
         past = history(request, [self.dialect.decode(raw) for raw in raws], Key("x-session-id", "s"))
@@ -122,25 +96,8 @@ class Talk:
         return self.pager.resolve(self.session.pages, branch, handle(content))
 
 
-def handle(content):
-    return handle_of(content.encode())
-
-
-def page(name):
-    return "\n".join(f"{name} line {at} of the file" for at in range(60))
-
-
-def tools(*names):
-    return [{"type": "function", "function": {"name": name}} for name in names]
-
-
-def body(*items, offered=("read",), **members):
-    return {"model": "some-model", "tools": tools(*offered), "messages": list(items), **members}
-
-
 A, B = page("alpha"), page("beta")
 START = (user("do it"), call("c1", path="src/a.py"), result("c1", A))
-ON = (say(), user())
 STAGES = (START, (*START, *ON), (*START, *ON, *ON))  # after which the page of START may go
 
 
@@ -163,12 +120,7 @@ def with_another_page(talk):
 
 
 def leg(content="the page", call_id="h1", text="I look."):
-    asked = {
-        "id": call_id,
-        "type": "function",
-        "function": {"name": "page_in", "arguments": json.dumps({"pages": [handle(A)]})},
-    }
-    return Leg([LegPart("text", raw(text)), LegPart("call", raw(asked), True)], [raw(result(call_id, content))])
+    return hidden_leg(content, call_id, text, arguments={"pages": [handle(A)]})
 
 
 # ---------------------------------------------------------------- decisions
@@ -213,7 +165,7 @@ def test_a_stub_tells_what_it_stands_for_and_how_to_get_it():
 
 def test_the_tool_is_added_with_the_first_eviction_and_stays():
     talk = played()
-    assert talk.out["tools"] == [*tools("read"), json.loads(definition("chat"))]
+    assert talk.out["tools"] == [*offered("read"), json.loads(definition("chat"))]
     talk.send(body(*START, *ON * 3))
     assert talk.events == []
     assert talk.out["tools"][-1] == json.loads(definition("chat"))
@@ -344,7 +296,7 @@ def test_a_branch_without_a_table_is_not_paged():
 def test_the_tool_gets_another_name_where_the_client_has_one_of_its_name():
     talk = Talk()
     for stage in STAGES:
-        talk.send(body(*stage, offered=("page_in", "read")))
+        talk.send(body(*stage, tools=offered("page_in", "read")))
     assert [entry["function"]["name"] for entry in talk.out["tools"]] == ["page_in", "read", "page_in_2"]
     assert talk.events[0].tool == "page_in_2"
     assert "page_in_2 to see it" in talk.out["messages"][2]["content"]
@@ -355,12 +307,12 @@ def test_the_tool_is_renamed_when_the_client_gets_one_of_its_name(rejected):
     talk = with_another_page(played())
     rule = NamedPolicy("test", Fixed(Decision(("pg_unknown",) if rejected else ())))
     talk.pager = Pager(Arms(rule), MODELS, load, marks=False)
-    talk.send(body(*ANOTHER, *ON * 2, offered=("read", "page_in")))
+    talk.send(body(*ANOTHER, *ON * 2, tools=offered("read", "page_in")))
     *others, event = talk.events
     assert (event.cause, event.tool, event.pages) == ("client", "page_in_2", [])
     assert [other.reason for other in others] == (["decision_rejected"] if rejected else [])
     assert [entry["function"]["name"] for entry in talk.out["tools"]] == ["read", "page_in", "page_in_2"]
-    talk.send(body(*START, *ON * 4, offered=("read",)))
+    talk.send(body(*START, *ON * 4))
     assert talk.out["tools"][-1]["function"]["name"] == "page_in_2"
 
 
@@ -482,7 +434,7 @@ def test_a_request_in_full_that_does_not_fit_is_evicted_even_without_the_tool():
     talk.send(body(*START, tool_choice="none"))
     event = talk.pager.rescue(talk.paged, 100)
     assert event.tool == ""
-    assert talk.out["tools"] == tools("read")
+    assert talk.out["tools"] == offered("read")
     assert handle(A) in talk.out["messages"][2]["content"]
     talk.send(body(*START, *ON))
     assert talk.out["tools"][-1] == json.loads(definition("chat"))
@@ -625,8 +577,8 @@ def test_it_does_if_the_provider_reports_a_hit():
 @pytest.mark.parametrize("marks", [True, False])
 def test_it_does_where_we_set_the_marks(marks):
     talk = Talk(KeepAll(), "messages", marks=marks, models=KNOWN)
-    offered = [{"name": "read", "input_schema": {}}]
-    terms = talk.send({"model": CLAUDE, "tools": offered, "messages": [LONG]}).terms
+    tools = [{"name": "read", "input_schema": {}}]
+    terms = talk.send({"model": CLAUDE, "tools": tools, "messages": [LONG]}).terms
     assert (terms.prices.read < 1.0) is marks
 
 
@@ -652,11 +604,11 @@ class Proxy:
         return self
 
     def send(self, *items, session="s"):
+        self.now += 10.0
+        headers = {"x-session-id": session, **HARNESS}
+
         async def receive():
-            headers = {"x-session-id": session, **HARNESS}
-            request = load("chat").parse(json.dumps(body(*items)).encode())
-            self.now += 10.0
-            entry = await self.call_log.receive(Incoming(load("chat"), request, "local", headers, "/", "", self.now))
+            entry = await self.call_log.receive(incoming(headers=headers, at=self.now, **body(*items)))
             await self.call_log.drain()
             return entry
 
@@ -727,16 +679,16 @@ def test_an_experience_that_the_log_does_not_hold_any_more_is_that_of_a_fresh_in
 def test_cache_marks_are_set_only_if_they_are_wanted(marks, full):
     talk = Talk(KeepAll(), "messages", marks=marks)
     choice = {"tool_choice": {"type": "any"}} if full else {}
-    offered = [{"name": "read", "input_schema": {}}]
-    talk.send({"system": "Be good. " * 600, "tools": offered, "messages": [user()], **choice})
+    tools = [{"name": "read", "input_schema": {}}]
+    talk.send({"system": "Be good. " * 600, "tools": tools, "messages": [user()], **choice})
     assert talk.paged.full is full
     assert talk.paged.outgoing.body().count(b"cache_control") == (2 if marks else 0)
 
 
 def test_a_call_that_asked_for_its_own_bytes_gets_no_marks():
     talk = Talk(KeepAll(), "messages", marks=True)
-    offered = [{"name": "read", "input_schema": {}}]
-    talk.send({"system": "Be good. " * 600, "tools": offered, "messages": [user()]}, bypass="asked")
+    tools = [{"name": "read", "input_schema": {}}]
+    talk.send({"system": "Be good. " * 600, "tools": tools, "messages": [user()]}, bypass="asked")
     assert not talk.paged.outgoing.changed
 
 
@@ -744,9 +696,7 @@ def test_a_plan_can_be_made_for_a_call_that_is_never_logged():
     talk = played()
     copied = talk.session.pages.copy_of(0)
     request = talk.dialect.parse(json.dumps(body(*START, *ON * 3)).encode())
-    raws = [bytes(item) for item in request.items]
-    norms = [talk.dialect.decode(raw).norm for raw in raws]
-    asked = CallToPlan(talk.dialect, request, Items(request.digests, norms, raws.__getitem__), 99.0, (0, 4, 1))
+    asked = CallToPlan(talk.dialect, request, items_of_request(talk.dialect, request), 99.0, (0, 4, 1))
     paged = talk.pager.plan(copied, asked)
     assert handle(A).encode() in paged.outgoing.body()
     assert (talk.table.call, len(talk.table.slots)) == (3, 7)

@@ -6,14 +6,16 @@ All figures can be worked out by hand: one token is 2.7 bytes, and what is no pa
 import json
 from dataclasses import replace
 
+import chat_items
 import msgspec
 import pytest
+from branches import empty_table, items_of
+from chat_items import handle, raw, tool_call
 from hypothesis import given
 from hypothesis import strategies as st
 from work import steps
 
 from pager.paging.page import STUB_TOKENS
-from pager.paging.page_table import Items
 from pager.paging.planner import (
     Plan,
     Terms,
@@ -30,8 +32,6 @@ from pager.paging.priors import (
     Harness,
     Seen,
 )
-from pager.paging.session_pages import TableSource
-from pager.paging.stub import handle_of
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, LegPart
 from policies.cost_aware import CostAware
@@ -60,9 +60,7 @@ def say(**more):
 
 
 def call(call_id, tool="read", path="a.py"):
-    arguments = json.dumps({"path": path})
-    made = {"id": call_id, "type": "function", "function": {"name": tool, "arguments": arguments}}
-    return filled({"role": "assistant", "content": None, "tool_calls": [made]}, HUNDRED)
+    return filled(chat_items.call(call_id, tool, path=path), HUNDRED)
 
 
 def text(letter, tokens):
@@ -75,47 +73,38 @@ def result(call_id, content):
 
 
 def page_in(call_id, content):
-    asked = {"id": call_id, "type": "function", "function": {"name": "page_in", "arguments": "{}"}}
-    return Leg(
-        [LegPart("call", msgspec.Raw(json.dumps(asked).encode()), True)], [msgspec.Raw(result(call_id, content))]
-    )
+    return Leg([LegPart("call", raw(tool_call(call_id, "page_in")), True)], [msgspec.Raw(result(call_id, content))])
 
 
 class Branch:
     """A branch that is sent call by call."""
 
     def __init__(self):
-        self.table = TableSource(load, {}.get).make("chat")
+        self.table = empty_table()
 
     def send(self, *items, at=None, marks=((), 0.0)):
         bare = b'{"model":"m","fill":"","messages":[]}'
         filler = b"." * (270 - len(bare))
         body = bare.replace(b'""', b'"' + filler + b'"').replace(b"[]", b"[" + b",".join(items) + b"]")
         self.request = chat.parse(body)
-        norms = [chat.decode(raw).norm for raw in items]
         number = self.table.call + 1
-        taken = Items(self.request.digests, norms, items.__getitem__, *marks)
-        self.table.advance(number, 1, number * 10.0 if at is None else at, taken, len(body))
+        self.table.advance(number, 1, number * 10.0 if at is None else at, items_of(chat, items, *marks), len(body))
         return self
 
     def evict(self, *contents, stub=STUB):
-        pages = [self.table.known[name(content)] for content in contents]
+        pages = [self.table.known[handle(content)] for content in contents]
         self.table.evict([self.table.evicted(page, stub) for page in pages])
         self.table.tool = "page_in"
         return self
 
     def shrink(self, content):
         """Let a page have no more tokens than its stub may have."""
-        page = self.table.known[name(content)]
+        page = self.table.known[handle(content)]
         page.tokens = page.stub_tokens
         self.table.numbers.touch(page)
 
     def view(self, terms=TERMS):
         return view(self.table, self.request.outside, terms)
-
-
-def name(content):
-    return handle_of(content.encode())
 
 
 def seen(branch, terms=TERMS):
@@ -137,51 +126,26 @@ def test_a_prompt_is_seen_in_numbers():
     given = Branch().send(*READ_A, *READ_B).view()
     assert (given.call, given.prices, given.window, given.reserve, given.facts) == (1, PRICES, 10_000, 1_000, [])
     assert given.tokens == 100 + 300 + 1_000 + 200 + 2_000
+    common = {
+        "kind": "result",
+        "stub_tokens": STUB_TOKENS,
+        "age": 0,
+        "idle": 0,
+        "uses": 0,
+        "faults": 0,
+        "superseded": False,
+        "pinned": True,
+        "cached": False,
+        "resident": True,
+        "tool": "read",
+        "tool_pages": 2,
+        "tool_reused": 0,
+    }
+    first = {"handle": handle(A), "size": 2_700, "tokens": 1_000, "position": 0}
+    second = {"handle": handle(B), "size": 5_400, "tokens": 2_000, "position": 1}
     assert list(given.pages) == [
-        PageView(
-            handle=name(A),
-            kind="result",
-            size=2_700,
-            tokens=1_000,
-            stub_tokens=STUB_TOKENS,
-            position=0,
-            before=300,
-            after=2_300,
-            age=0,
-            idle=0,
-            uses=0,
-            faults=0,
-            superseded=False,
-            pinned=True,
-            cached=False,
-            resident=True,
-            tool="read",
-            tool_pages=2,
-            tool_reused=0,
-            found=300,
-        ),
-        PageView(
-            handle=name(B),
-            kind="result",
-            size=5_400,
-            tokens=2_000,
-            stub_tokens=STUB_TOKENS,
-            position=1,
-            before=1_500,
-            after=100,
-            age=0,
-            idle=0,
-            uses=0,
-            faults=0,
-            superseded=False,
-            pinned=True,
-            cached=False,
-            resident=True,
-            tool="read",
-            tool_pages=2,
-            tool_reused=0,
-            found=1_500,
-        ),
+        PageView(**common, **first, before=300, after=2_300, found=300),
+        PageView(**common, **second, before=1_500, after=100, found=1_500),
     ]
 
 
@@ -223,7 +187,7 @@ def test_what_is_evicted_counts_as_its_stub():
 def test_hidden_legs_count_as_they_stand_in_the_prompt():
     branch = Branch().send(*READ_A).evict(A)
     leg = page_in("h1", B)
-    branch.table.keep_leg(1, 1, leg, [name(A)])
+    branch.table.keep_leg(1, 1, leg, [handle(A)])
     given = branch.send(*READ_A, *ON, *READ_C).view()
     asked = len(chat.appended(leg)[0]) + 1
     outside = (270 + 6 * 270 + asked) / 2.7
@@ -380,7 +344,7 @@ def later(*items):
 def test_before_thinking_that_binds_nothing_goes():
     branch = later(*READ_A, THINK, *READ_B)
     branch.table.tool = "page_in"
-    assert {page.handle: page.pinned for page in branch.view(BOUND).pages} == {name(A): True, name(B): False}
+    assert {page.handle: page.pinned for page in branch.view(BOUND).pages} == {handle(A): True, handle(B): False}
     assert not any(page.pinned for page in branch.view().pages)
 
 
@@ -420,11 +384,11 @@ def test_a_policy_that_wants_nothing_gets_nothing():
     [
         (["pg_0123456789abcdef"], "pg_0123456789abcdef is not in the prompt"),
         (["rubbish"], "rubbish is not in the prompt"),
-        ([name(B)], f"{name(B)} is pinned"),
-        ([name(C)], f"{name(C)} is evicted already"),
-        ([name(A), name(A)], "a page is named twice"),
-        ([name(A), name(B)], f"{name(B)} is pinned"),
-        ([name("d" * 700)], f"{name('d' * 700)} is no larger than its stub"),
+        ([handle(B)], f"{handle(B)} is pinned"),
+        ([handle(C)], f"{handle(C)} is evicted already"),
+        ([handle(A), handle(A)], "a page is named twice"),
+        ([handle(A), handle(B)], f"{handle(B)} is pinned"),
+        ([handle("d" * 700)], f"{handle('d' * 700)} is no larger than its stub"),
     ],
     ids=["unknown", "rubbish", "pinned", "evicted", "twice", "one of two pinned", "too small"],
 )
@@ -441,8 +405,8 @@ def test_the_first_eviction_is_priced_from_the_beginning_as_the_tool_is_added():
     branch = later(*READ_A, *READ_B)
     total = 3_600 + 400
     assert branch.view().tokens == total
-    plan = proposed(branch, name(B))
-    assert [page.name for page in plan.pages] == [name(B)]
+    plan = proposed(branch, handle(B))
+    assert [page.name for page in plan.pages] == [handle(B)]
     assert (plan.cause, plan.reason, plan.rejected, plan.warm) == ("policy", "because", "", True)
     assert (plan.saved, plan.rewritten) == (FREES_B, total - FREES_B)
     assert plan.price == round((total - FREES_B) * 1.15, 1)
@@ -452,10 +416,10 @@ def test_a_later_eviction_is_priced_from_the_first_page_that_goes():
     branch = later(*READ_A, *READ_B, *READ_C)
     branch.table.tool = "page_in"
     kept = STUB_TOKENS + 100 + 100 + 600 + 400
-    plan = proposed(branch, name(B))
+    plan = proposed(branch, handle(B))
     assert (plan.saved, plan.rewritten, plan.price) == (FREES_B, kept, round(kept * 1.15, 1))
-    plan = proposed(branch, name(C), name(B))
-    assert [page.name for page in plan.pages] == [name(B), name(C)], "in the order of the prompt"
+    plan = proposed(branch, handle(C), handle(B))
+    assert [page.name for page in plan.pages] == [handle(B), handle(C)], "in the order of the prompt"
     assert (plan.saved, plan.rewritten) == (FREES_B + FREES_C, kept - FREES_C)
 
 
@@ -463,7 +427,7 @@ def test_a_later_eviction_is_priced_from_the_first_page_that_goes():
 def test_a_repack_is_priced_by_the_length_of_the_prompt_that_is_left(step, times):
     branch, terms = later(*READ_A, *READ_B), replace(TERMS, prices=replace(PRICES, step_tokens=step, step_factor=5.0))
     kept = 3_600 + 400 - FREES_B
-    assert proposed(branch, name(B), terms=terms).price == round(times * kept * 1.15, 1)
+    assert proposed(branch, handle(B), terms=terms).price == round(times * kept * 1.15, 1)
 
 
 def test_what_a_shorter_prompt_saves_by_the_step_is_in_the_account():
@@ -478,7 +442,7 @@ def test_what_a_shorter_prompt_saves_by_the_step_is_in_the_account():
 
 def test_while_the_cache_is_cold_a_repack_costs_nothing():
     branch = later(*READ_A).send(*READ_A, *ON * 3, at=5_000.0)
-    plan = proposed(branch, name(A))
+    plan = proposed(branch, handle(A))
     assert (plan.warm, plan.price) == (False, 0.0)
     assert plan.saved == FREES_A
 
@@ -495,19 +459,19 @@ def test_a_rescue_takes_the_dead_first_then_the_oldest_then_the_protected():
     again = (call("c4", "run"), result("c4", text("x", 500)))  # the call of C again: C is dead
     branch = later(*READ_A, *READ_B, *READ_C)
     branch.send(*READ_A, *READ_B, *READ_C, *ON * 2, *again)
-    assert branch.table.known[name(C)].superseded
+    assert branch.table.known[handle(C)].superseded
     all_but_x = FREES_C + FREES_A + FREES_B
     steps = [(1, {C}), (FREES_C + 1, {C, A}), (FREES_C + FREES_A + 1, {C, A, B})]
     steps += [(all_but_x, {C, A, B}), (all_but_x + 1, {C, A, B, text("x", 500)})]
     for excess, gone in steps:
-        assert set(rescued(branch, excess)[1]) == {name(content) for content in gone}
+        assert set(rescued(branch, excess)[1]) == {handle(content) for content in gone}
 
 
 def test_pages_of_a_rescue_come_in_the_order_of_the_prompt():
     branch = later(*READ_A, *READ_B, *READ_C)
-    branch.table.known[name(C)].superseded = True
+    branch.table.known[handle(C)].superseded = True
     plan, gone = rescued(branch, 1_000)
-    assert gone == [name(A), name(C)]
+    assert gone == [handle(A), handle(C)]
     assert (plan.cause, plan.saved) == ("rescue", FREES_A + FREES_C)
     assert plan.reason == f"1000 tokens too many for a window of 10000; 2 pages go and free {FREES_A + FREES_C}"
 
@@ -581,8 +545,8 @@ def test_a_cut_is_priced_from_the_last_mark_before_it_that_is_alive():
     shown = {page.handle: page for page in marked_branch().view(BY_MARKS).pages}
     # A stands in the third item: only the head, of 100 tokens, ends at a mark before it. Before B and C the first call
     # ended after 3 items, the second after 5: each in the slot before the call that asked for them.
-    assert [shown[name(text)].before for text in (A, B, C)] == [300, 1_500, 3_700]
-    assert [shown[name(text)].found for text in (A, B, C)] == [100, 1_400, 3_600]
+    assert [shown[handle(text)].before for text in (A, B, C)] == [300, 1_500, 3_700]
+    assert [shown[handle(text)].found for text in (A, B, C)] == [100, 1_400, 3_600]
     assert [page.found for page in marked_branch().view(TERMS).pages] == [300, 1_500, 3_700], (
         "where any prefix is found"
     )
@@ -604,7 +568,7 @@ def test_a_page_goes_a_call_later_where_a_mark_before_it_makes_that_cheaper():
     carried_out(branch, plan)
     branch.send(*READ_A, *READ_B, *READ_C, *ON, marks=FIVE)
     plan = propose(WantsTheOldest(), branch.table, branch.request.outside, BY_MARKS)
-    assert [page.name for page in plan.pages] == [name(A)]
+    assert [page.name for page in plan.pages] == [handle(A)]
     assert plan.anchors == (2,), "by which the provider finds what stands before it"
     assert plan.price == pytest.approx((1.25 - 0.1) * (branch.view().tokens - 300 - 960))
 
@@ -612,7 +576,7 @@ def test_a_page_goes_a_call_later_where_a_mark_before_it_makes_that_cheaper():
 def test_what_is_urgent_does_not_wait():
     branch = marked_branch()
     plan = propose(WantsTheOldest(urgent=True), branch.table, branch.request.outside, BY_MARKS)
-    assert [page.name for page in plan.pages] == [name(A)]
+    assert [page.name for page in plan.pages] == [handle(A)]
     assert plan.price == pytest.approx((1.25 - 0.1) * (branch.view().tokens - 100 - 960)), "from the head on"
 
 

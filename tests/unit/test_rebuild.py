@@ -6,7 +6,9 @@ from hashlib import sha256
 
 import msgspec
 import pytest
-from chat_items import raw
+from chat_items import call, encoded, handle, hidden_leg, offered, result, say, user
+from logged_sessions import incoming
+from stand_ins import Greedy
 
 from pager.errors import StoreCorrupt
 from pager.log.events import (
@@ -20,49 +22,17 @@ from pager.log.events import (
 from pager.log.store import Stored
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
-from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.session_pages import SessionPages, TableSource
-from pager.paging.stub import handle_of
 from pager.pricing.rates import Models
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming
 from pager.sessions.message_cache import MessageCache
 from pager.sessions.rebuild import Rebuilder
 from pager.wire import dialects
-from pager.wire.stitching import Leg, LegPart
 
 chat = dialects.load("chat")
 A, B = "a" * 1_000, "b" * 1_000
-
-
-def user(said):
-    return json.dumps({"role": "user", "content": said}).encode()
-
-
-def call(call_id):
-    function = {"name": "read", "arguments": "{}"}
-    made = {"id": call_id, "type": "function", "function": function}
-    return json.dumps({"role": "assistant", "content": None, "tool_calls": [made]}).encode()
-
-
-def result(call_id, content):
-    return json.dumps({"role": "tool", "tool_call_id": call_id, "content": content}).encode()
-
-
-def said(text):
-    return json.dumps({"role": "assistant", "content": text}).encode()
-
-
-def handle(content):
-    return handle_of(content.encode())
-
-
-def leg():
-    asked = {"id": "h1", "type": "function", "function": {"name": "page_in", "arguments": "{}"}}
-    return Leg(
-        [LegPart("text", raw("I look.")), LegPart("call", raw(asked), True)], [msgspec.Raw(result("h1", "the page"))]
-    )
 
 
 class Log:
@@ -77,9 +47,8 @@ class Log:
         return self
 
     def blob(self, content):
-        digest = sha256(content)
-        self.blobs[digest.digest()] = content
-        return digest.hexdigest()
+        self.blobs[sha256(content).digest()] = content
+        return sha256(content).hexdigest()
 
     def opened(self, branch, parent=None, dialect="chat", fork_call=0):
         return self.add(BranchOpened(branch, "root", dialect, parent=parent, fork_call=fork_call))
@@ -99,17 +68,17 @@ class Log:
                 skeleton="",
                 cuts=[],
                 keep=keep,
-                messages=[self.blob(item) for item in items],
+                messages=[self.blob(encoded(item)) for item in items],
                 parent_branch=parent,
             )
         )
 
     def repacked(self, branch, number, content, item, key, tool="page_in"):
-        gone = [Evicted(handle(content), sha256(item).hexdigest(), key, f"[stub of {key}]")]
+        gone = [Evicted(handle(content), sha256(encoded(item)).hexdigest(), key, f"[stub of {key}]")]
         return self.add(Repacked(branch, number, 1, cause="policy", reason="", tool=tool, pages=gone))
 
     def answered(self, branch, number, attempt=1, pages=()):
-        said = self.blob(msgspec.json.encode(leg()))
+        said = self.blob(msgspec.json.encode(hidden_leg()))
         return self.add(LegFinished(branch, number, attempt, 1, said=said, body="", size=0, pages=list(pages)))
 
     def rebuilt(self):
@@ -129,19 +98,18 @@ def test_a_branch_begins_with_an_empty_table():
 
 
 def test_calls_advance_the_table_at_the_time_they_came():
-    log = begun().received(0, 2, said("ok"), user("more"), keep=3, parent=0)
+    log = begun().received(0, 2, say("ok"), user("more"), keep=3, parent=0)
     (table,) = log.rebuilt().values()
     assert (table.call, table.attempt, table.at, table.idle) == (2, 1, 20.0, 10.0)
-    assert [slot.digest for slot in table.slots] == [
-        sha256(item).digest() for item in (*START, said("ok"), user("more"))
-    ]
+    items = (*START, say("ok"), user("more"))
+    assert [slot.digest for slot in table.slots] == [sha256(encoded(item)).digest() for item in items]
     assert [(page.name, page.born) for page in table.pages] == [(handle(A), 1)]
 
 
 def test_decisions_are_carried_out():
     table = begun().repacked(0, 1, A, START[2], "c1").rebuilt()[0]
     assert (table.tool, table.pages[0].stub, table.changed) == ("page_in", "[stub of c1]", {2})
-    assert table.shown[handle(A)].message == sha256(START[2]).digest()
+    assert table.shown[handle(A)].message == sha256(encoded(START[2])).digest()
 
 
 def test_a_later_decision_without_a_tool_leaves_the_tool():
@@ -157,7 +125,7 @@ def test_legs_are_kept_in_their_place():
     log = begun().answered(0, 1, pages=[handle(A)])
     table = log.rebuilt()[0]
     assert (len(table.legs_now()), table.pages[0].faults) == (1, 1)
-    table = log.received(0, 2, said("I look.Yes."), user("more"), keep=3, parent=0).rebuilt()[0]
+    table = log.received(0, 2, say("I look.Yes."), user("more"), keep=3, parent=0).rebuilt()[0]
     assert [slot.item for slot in table.slots] == [0, 1, 2, -1, -1, -1, 4]
 
 
@@ -207,14 +175,9 @@ def test_events_of_a_branch_whose_opening_is_lost_are_passed_over():
 
 def test_content_that_is_missing_from_the_log_is_an_error():
     log = begun()
-    del log.blobs[sha256(START[2]).digest()]
+    del log.blobs[sha256(encoded(START[2])).digest()]
     with pytest.raises(StoreCorrupt, match="does not hold"):
         log.rebuilt()
-
-
-class Greedy:
-    def choose(self, view):
-        return Decision(tuple(page.handle for page in view.pages if page.evictable))
 
 
 def test_a_session_that_is_read_again_goes_on_with_the_same_bytes():
@@ -226,13 +189,11 @@ def test_a_session_that_is_read_again_goes_on_with_the_same_bytes():
         return CallLog(store, dialects.load, 10, pager)
 
     async def send(to):
-        tools = b'[{"type":"function","function":{"name":"read"}}]'
-        body = b'{"model":"m","tools":%b,"messages":[%b]}' % (tools, b",".join(history))
-        headers = {"x-session-id": "s"}
-        entry = await to.receive(Incoming(chat, chat.parse(body), "local", headers, "/", "", 1.0 + len(bodies)))
+        sent = {"model": "m", "tools": offered("read"), "messages": history}
+        entry = await to.receive(incoming(headers={"x-session-id": "s"}, at=1.0 + len(bodies), **sent))
         await to.drain()
         bodies.append(entry.paged.outgoing.body())
-        history.extend([said("ok"), user(f"more {len(bodies)}")])
+        history.extend([say("ok"), user(f"more {len(bodies)}")])
 
     async def play():
         first = journal()

@@ -4,18 +4,16 @@ import json
 from hashlib import sha256
 
 import pytest
-from chat_items import call, raw, result, user
+from branches import empty_table, items_of_request
+from chat_items import call, handle, hidden_leg, offered, raw, result, user
 
 from pager.paging.page_in import definition
-from pager.paging.page_table import Items
 from pager.paging.render import (
     Outgoing,
     lacks_marks,
     marked,
     render,
 )
-from pager.paging.session_pages import TableSource
-from pager.paging.stub import handle_of
 from pager.values import Span
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, LegPart, ToolSlot
@@ -29,19 +27,15 @@ class Branch:
 
     def __init__(self, name):
         self.dialect = load(name)
-        self.table = TableSource(load, {}.get).make(name)
+        self.table = empty_table(name)
 
     def send(self, body):
         self.request = self.dialect.parse(body if isinstance(body, bytes) else json.dumps(body).encode())
-        raws = [bytes(item) for item in self.request.items]
-        norms = [self.dialect.decode(raw).norm for raw in raws]
-        around = (self.request.head_marks, self.request.auto_mark)
-        items = Items(self.request.digests, norms, raws.__getitem__, *around)
-        self.table.advance(self.table.call + 1, 1, 0.0, items)
+        self.table.advance(self.table.call + 1, 1, 0.0, items_of_request(self.dialect, self.request))
         return self
 
     def evict(self, *contents):
-        pages = [self.table.known[handle_of(content.encode())] for content in contents]
+        pages = [self.table.known[handle(content)] for content in contents]
         self.table.evict([self.table.evicted(page, f"[stub of {page.key}]") for page in pages])
         self.table.tool = "page_in"
         return self
@@ -62,7 +56,7 @@ class Branch:
 
 # ---------------------------------------------------------------- Chat Completions
 
-CHAT_TOOLS = [{"type": "function", "function": {"name": "read"}}]
+CHAT_TOOLS = offered("read")
 
 
 def chat(*items, **members):
@@ -70,9 +64,7 @@ def chat(*items, **members):
 
 
 def hidden(text="", call_id="h1"):
-    asked = {"id": call_id, "type": "function", "function": {"name": "page_in", "arguments": "{}"}}
-    said = [LegPart("text", raw(text))] if text else []
-    return Leg([*said, LegPart("call", raw(asked), True)], [raw(result(call_id, "the page"))])
+    return hidden_leg("the page", call_id, text)
 
 
 HISTORY = (user("do it"), call("c1", path="a"), result("c1", A), call("c2", path="b"), result("c2", B))

@@ -9,6 +9,8 @@ from contextlib import closing
 from hashlib import sha256
 
 import pytest
+from chat_items import say, user
+from logged_sessions import incoming
 from waiting import PATIENCE
 
 from instrumentation.accounting.log_check import check
@@ -24,7 +26,6 @@ from pager.log.stores import Location, open_store
 from pager.log.stores.sqlite.file import PAGE
 from pager.log.stores.sqlite.store import Store
 from pager.proxy.call_log import CallLog
-from pager.proxy.log_records import Incoming
 from pager.wire import dialects
 
 CHAT = dialects.load("chat")
@@ -206,13 +207,9 @@ def test_the_command_repairs_a_log_that_cannot_be_opened(sound, tmp_path, capsys
 @pytest.mark.parametrize("headers", [{"x-session-id": "s"}, {}], ids=["named", "found by lineage"])
 @pytest.mark.parametrize("table", ["marks", "sessions"])
 def test_sessions_are_found_again_though_what_leads_to_them_was_lost(tmp_path, table, headers):
-    said = {"role": "assistant", "content": "ok"}
-
     async def call(store, *texts):
-        messages = [part for text in texts for part in ({"role": "user", "content": text}, said)][:-1]
-        body = json.dumps({"model": "m", "messages": messages}).encode()
-        call_log = CallLog(store, dialects.load, 10)
-        entry = await call_log.receive(Incoming(CHAT, CHAT.parse(body), "local", headers, "/", "", 1.0))
+        messages = [part for text in texts for part in (user(text), say("ok"))][:-1]
+        entry = await CallLog(store, dialects.load, 10).receive(incoming(*messages, headers=headers))
         return entry.session.id, entry.placement.call
 
     with closing(open_store(f"sqlite:{tmp_path}")) as store:

@@ -4,19 +4,16 @@ import json
 from hashlib import sha256
 
 import pytest
-from chat_items import raw, result, user
+from branches import empty_table, items_of
+from chat_items import handle, hidden_leg, raw, result, tool_call, user
 
 from pager.log.events import Evicted
 from pager.paging import page_in
 from pager.paging.page import Contents, Found, tokens_of
-from pager.paging.page_table import Items, PageTable, Source
+from pager.paging.page_table import PageTable, Source
 from pager.paging.policy import TOOL
-from pager.paging.session_pages import TableSource
-from pager.paging.stub import handle_of
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, LegPart
-
-EMPTY = TableSource(load, {}.get)
 
 
 def pinned(page, call):
@@ -37,17 +34,12 @@ class Talk:
 
     def __init__(self, name="chat", table=None, call=0):
         self.dialect = load(name)
-        self.table = table or EMPTY.make(name)
+        self.table = table or empty_table(name)
         self.number = call
-
-    def items(self, items):
-        raws = [item if isinstance(item, bytes) else json.dumps(item).encode() for item in items]
-        norms = [self.dialect.decode(raw).norm for raw in raws]
-        return Items([sha256(raw).digest() for raw in raws], norms, raws.__getitem__)
 
     def send(self, *items, attempt=1, at=0.0):
         self.number += attempt == 1
-        self.table.advance(self.number, attempt, at, self.items(items))
+        self.table.advance(self.number, attempt, at, items_of(self.dialect, items))
         return self.table
 
     def evict(self, *names):
@@ -58,11 +50,8 @@ class Talk:
 
 
 def say(said="", *calls, **more):
-    made = [
-        {"id": call_id, "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
-        for call_id, tool, arguments in calls
-    ]
-    return {"role": "assistant", "content": said or None, **({"tool_calls": made} if made else {}), **more}
+    made = {"tool_calls": [tool_call(*one) for one in calls]} if calls else {}
+    return {"role": "assistant", "content": said or None, **made, **more}
 
 
 def read(call_id, path, **more):
@@ -75,10 +64,6 @@ def write(call_id, path, content):
 
 def names(table):
     return [page.name for page in table.pages]
-
-
-def handle(content):
-    return handle_of(content.encode())
 
 
 A, B, C = text("alpha"), text("beta"), text("gamma")
@@ -205,14 +190,8 @@ def test_a_line_in_two_pages_counts_for_the_newer_one():
 
 
 def hidden(*pages, call_id="h1", shown="", mixed=False):
-    asked = {
-        "id": call_id,
-        "type": "function",
-        "function": {"name": "page_in", "arguments": json.dumps({"pages": pages})},
-    }
-    own = [LegPart("call", raw(mixed["tool_calls"][0]))] if mixed else []
-    parts = [*([LegPart("text", raw(shown))] if shown else []), *own, LegPart("call", raw(asked), True)]
-    return Leg(parts, [raw(result(call_id, "".join(pages) + ": back again"))], bool(mixed))
+    beside = mixed["tool_calls"] if mixed else ()
+    return hidden_leg("".join(pages) + ": back again", call_id, shown, beside=beside, arguments={"pages": pages})
 
 
 def test_a_page_that_the_model_asks_for_counts_a_fault_and_is_pinned_with_decay():
@@ -581,7 +560,7 @@ def test_hidden_legs_and_the_tool_count_in_the_prompt_and_in_the_account():
     talk.send(*START)
     talk.table.keep_leg(1, 1, LOOK, [handle(A)])
     body = [*START, say("I look.Yes."), user()]
-    items = talk.items(body)
+    items = items_of(talk.dialect, body)
     talk.table.advance(2, 1, 2.0, items, 7_000)
     longer = sum(slot.size for slot in talk.table.slots) - sum(len(items.raw(at)) for at in range(len(body)))
     assert longer > 0
@@ -815,8 +794,7 @@ def answer_of(*pages, **more):
     closing = more.pop("closing", "")
     texts = {handle(page): page for page in pages}
     given = page_in.answer(json.dumps({"pages": [*texts], **more}), texts.get)
-    asked = {"id": call_id, "type": "function", "function": {"name": "page_in", "arguments": "{}"}}
-    return Leg([LegPart("call", raw(asked), True)], [raw(result(call_id, given.text + closing))])
+    return hidden_leg(given.text + closing, call_id, "")
 
 
 class Missing(Talk):

@@ -3,12 +3,11 @@
 import json
 
 import pytest
+from branches import empty_table, items_of_request
 
 from pager.paging.conditions import Caller, terms_of
-from pager.paging.page_table import Items
 from pager.paging.planner import is_warm
 from pager.paging.priors import SHIPPED, Experience, cache_of
-from pager.paging.session_pages import TableSource
 from pager.pricing.rates import Models, named_prices
 from pager.values import Usage
 from pager.wire.dialects import load
@@ -24,7 +23,7 @@ class Branch:
     def __init__(self, name="messages", model=OPUS, models=None, known=SHIPPED):
         self.known = known
         self.dialect, self.model, self.models = load(name), model, models or Models.load()
-        self.table = TableSource(load, {}.get).make(name)
+        self.table = empty_table(name)
 
     def send(self, head, end, at=0.0, **more):
         said = {"type": "text", "text": "x" * 20_000, **({"cache_control": end} if end else {})}
@@ -34,10 +33,7 @@ class Branch:
 
     def take(self, body, at):
         self.request = self.dialect.parse(json.dumps(body).encode())
-        raws = [bytes(item) for item in self.request.items]
-        norms = [self.dialect.decode(raw).norm for raw in raws]
-        around = (self.request.head_marks, self.request.auto_mark)
-        items = Items(self.request.digests, norms, raws.__getitem__, *around)
+        items = items_of_request(self.dialect, self.request)
         self.table.advance(self.table.call + 1, 1, at, items, len(self.request.body), self.model)
         return self
 

@@ -1,14 +1,14 @@
 """When the tools of a branch are decided on, and that it stays so."""
 
-import json
 from dataclasses import replace
 from hashlib import sha256
 
 import msgspec
 import pytest
+from branches import items_of_request
+from chat_items import encoded, user
 
 from pager.log.events import BranchOpened
-from pager.paging.page_table import Items
 from pager.paging.planner import Terms
 from pager.paging.policy import TOOL, Prices
 from pager.paging.priors import (
@@ -57,14 +57,9 @@ class Talk:
         call = self.calls[branch] = self.calls.get(branch, 0) + 1
         thought = {"reasoning_content": "Hm."} if reasons else {}
         said = [{"role": "assistant", "content": "x" * 400, **thought}] * (call - 1)
-        messages = [{"role": "user", "content": f"branch {branch}"}, *said]
-        body = json.dumps({"model": "m", "messages": messages, "tools": tools}).encode()
+        body = encoded({"model": "m", "messages": [user(f"branch {branch}"), *said], "tools": tools})
         request = CHAT.parse(body)
-        raws = [bytes(raw) for raw in request.items]
-        digests = [sha256(raw).digest() for raw in raws]
-        items = Items(digests, [CHAT.decode(raw).norm for raw in raws], raws.__getitem__)
-        table = self.table(branch)
-        table.advance(call, 1, self.now, items, len(body), "m")
+        self.table(branch).advance(call, 1, self.now, items_of_request(CHAT, request), len(body), "m")
         names = [one["function"]["name"] for one in tools]
         offers = CHAT.offers(request).offers
         self.decided = settle(self.pages, (branch, call, 1), offers, names, self.terms, self.wanted)
