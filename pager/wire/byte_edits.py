@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pager.errors import NotUnderstood
 from pager.values import Span
-from pager.wire.json_spans import elements, members
+from pager.wire.json_spans import members, spans
 
 Path = tuple[str | int, ...]
 
@@ -19,26 +19,21 @@ def apply_edits(raw: bytes, edits: Sequence[tuple[Span, bytes]]) -> bytes:
 
 
 def find(raw: bytes, path: Sequence[str | int]) -> Span:
-    """Where in the JSON text the value at this path stands; raises NotUnderstood if there is none."""
+    """The span of the value at this path of a JSON text; raises NotUnderstood if there is none."""
     span = Span(0, len(raw))
     for step in path:
-        inner = raw[span.start : span.end]
-        span = _moved(_step(inner, step), span.start)
+        inner = _step(raw[span.start : span.end], step)
+        span = Span(span.start + inner.start, span.start + inner.end)
     return span
 
 
 def _step(raw: bytes, step: str | int) -> Span:
     if isinstance(step, str):
-        spans = members(raw)
-        if step not in spans:
+        values = members(raw)
+        if step not in values:
             raise NotUnderstood(f"no {step!r} in the message")
-        return spans[step]
-    opening = len(raw) - len(raw.lstrip())
-    found = elements(raw, Span(opening, len(raw.rstrip())))
-    if step >= len(found.starts):
+        return values[step]
+    found = spans(raw)
+    if step >= len(found):
         raise NotUnderstood(f"no element {step} in the message")
-    return Span(found.starts[step], found.starts[step] + len(found.items[step]))
-
-
-def _moved(span: Span, by: int) -> Span:
-    return Span(span.start + by, span.end + by)
+    return found[step]

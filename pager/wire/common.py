@@ -1,8 +1,8 @@
 """What the dialects share: reading JSON without trust in its shape, and the normal form that messages are compared in.
 
-Clients say the same message differently from call to call. The normal form drops what is decoration and says equal
-things in one way: a string is one text part, nothing is an absent key, ``1.0`` is ``1``. It is hashed as JSON with
-sorted keys.
+Clients write the same message differently from call to call. The normal form is without decoration and has one
+spelling for equal values: a string is a text part, an empty value an absent key, ``1.0`` is ``1``. It is hashed as JSON
+with sorted keys.
 """
 
 import re
@@ -44,7 +44,7 @@ def loads(raw: bytes | memoryview) -> Any:  # noqa: ANN401
 
 
 def exactly(raw: bytes) -> Json:
-    """The object that is written here, to the last character; an empty one if it can't be read so."""
+    """The object in these bytes; empty if they can't be read without a change, or hold no object."""
     try:
         return record(orjson.loads(raw))
     except orjson.JSONDecodeError:
@@ -85,7 +85,7 @@ def written(value: object) -> str:
 
 
 def error_text(value: object) -> str:
-    """What an error object says: its type or code, and its message."""
+    """An error object as text: its type or code, and its message; empty for no error."""
     if not isinstance(value, dict):
         return string(value)
     kind = string(value.get("type")) or string(value.get("code"))
@@ -166,8 +166,8 @@ def is_empty(body: bytes | memoryview, span: Span) -> bool:
 def _system_digest(raw: bytes) -> bytes:
     """The hash of a system prompt's normal form; of its bytes if it can't be read."""
     try:
-        said = parts(loads(raw))
-        return digest(said) if said else NO_SYSTEM
+        normal = parts(loads(raw))
+        return digest(normal) if normal else NO_SYSTEM
     except (RecursionError, orjson.JSONEncodeError):
         return sha256(raw).digest()
 
@@ -204,9 +204,9 @@ def arguments(value: object) -> object:
 
 
 def parts(content: object) -> list[Any]:
-    """Content in normal form: a list of parts, where a string is one text part and nothing is no part."""
+    """Content in normal form: a list of parts, in which a string is a text part; empty parts are left out."""
     listed = content if isinstance(content, list) else [content]
-    return [said for said in map(_part, listed) if said not in _EMPTY]
+    return [part for part in map(_part, listed) if part not in _EMPTY]
 
 
 def _part(part: object) -> object:
@@ -264,7 +264,7 @@ _OPENAI_CODES = {401: "invalid_api_key", 413: "request_too_large", 429: "rate_li
 
 
 def openai_error(status: int, message: str) -> bytes:
-    """An error as the OpenAI endpoints say it."""
+    """An error body in OpenAI's form."""
     kind = _OPENAI_TYPES.get(status) or ("invalid_request_error" if status < 500 else "server_error")
     return orjson.dumps({"error": error_body(message, type=kind, param=None, code=_OPENAI_CODES.get(status))})
 

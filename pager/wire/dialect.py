@@ -69,7 +69,7 @@ class Dialect(ABC):
     """What may be sent between any two events of a stream, and means nothing."""
 
     ends_on_error = True
-    """Whether clients take an error event for the end of a stream; if not, only a broken connection tells them."""
+    """Whether clients take an error event for the end of a stream; others notice only a broken connection."""
 
     low_detail_tokens = 85
     """The tokens of a picture that the client sends in low detail; 0 where a client can't ask for that."""
@@ -107,7 +107,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def page_spans(self, raw: bytes) -> list[PageSpan]:
-        """The places in a message where a page may stand; none in a message that can't be read exactly."""
+        """The values in a message that can be pages; none in a message that can't be read exactly."""
 
     @abstractmethod
     def tool_slot(self, request: Request) -> ToolSlot | str:
@@ -150,7 +150,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def appended(self, leg: Leg) -> list[bytes]:
-        """The items that a leg which is not mixed adds to the end of the prompt: what it said, and our answers."""
+        """The items that a leg which is not mixed adds to the end of the prompt: its own, and our answers."""
 
     @abstractmethod
     def expand(self, items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:

@@ -28,7 +28,7 @@ _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..
 
 
 class Elements(NamedTuple):
-    """The elements of a JSON array in a body: their bytes, where they start, what stands between, their hashes."""
+    """The elements of a JSON array in a body: their bytes, offsets and hashes, and what separates them."""
 
     items: Sequence[memoryview]
     starts: Sequence[int]
@@ -75,7 +75,7 @@ def elements(body: bytes, span: Span) -> Elements:
 def spans(raw: bytes) -> list[Span]:
     """The span of each element of an array; raises NotUnderstood if it is none."""
     opening = len(raw) - len(raw.lstrip(_BLANK))
-    lengths = [len(memoryview(one)) for one in _decoded(_elements, raw, "an array")]
+    lengths = [len(memoryview(element)) for element in _decoded(_elements, raw, "an array")]
     starts = _starts(raw, Span(opening, len(raw)), lengths)[0] if lengths else []
     return [Span(start, start + length) for start, length in zip(starts, lengths, strict=True)]
 
@@ -92,7 +92,7 @@ def _decoded(decoder: msgspec.json.Decoder[_T], body: bytes, what: str) -> _T:
 
 
 def _starts(body: bytes, span: Span, lengths: Sequence[int]) -> tuple[list[int], bytes | None]:
-    """Where each element begins, and the separator if it is the same between all of them."""
+    """The offset of each element, and the separator; None if it is not the same between all of them."""
     at = _end(_NEXT, body, span.start + 1)
     starts = [at]
     first_end = at + lengths[0]

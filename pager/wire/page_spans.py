@@ -1,4 +1,4 @@
-"""Finds the places in a message where a page stands, and puts stubs there without touching any other byte.
+"""Finds the values in a message that can be pages, and replaces them by stubs without touching any other byte.
 
 A page span is a value inside a message's JSON: the content of a tool's result, or one argument of a tool call. Dialects
 find them; how a stub is written depends on the form of the value. All around it (ids, order, ``is_error``,

@@ -142,14 +142,14 @@ class ParseCache:
 
 
 def _samples(body: bytes, end: int) -> Iterator[bytes]:
-    """What stands at the sample places before ``end``, all of them first, then one less each time."""
+    """The samples before ``end``: all of them joined, then all but the last, and so on."""
     places = [place for place in SAMPLES if place + SAMPLE <= end] or [0]
     samples = [body[place : place + SAMPLE] for place in places]
     return (b"".join(samples[:count]) for count in range(len(samples), 0, -1))
 
 
 def _extended(known: Parts, count: int, body: bytes, key: str) -> Parts | None:
-    """The parts of a body whose first ``count`` messages are the known one's; None if that can't be told simply."""
+    """The parts of a body whose first ``count`` messages are those of a known body; None where that is not simple."""
     end = known.ends[count - 1]
     rest = _STUMP + body[end:]
     try:

@@ -1,11 +1,11 @@
 """What passes between the wire formats and a call with hidden legs.
 
-A leg is one upstream request inside a call. The model may call the tool that we added; that call is held back, answered
-here, and a further leg follows. A stitcher is the state machine for one call: it takes the bytes of every leg and gives
-out one coherent answer for the client, without a trace of what was held back. It does no I/O: whoever drives it sends.
+A leg is one upstream request inside a call. The model may call the tool that we added; that call is held back and
+answered here, and a further leg follows. A stitcher is the state machine for one call: it takes the bytes of every leg
+and makes one answer of them, without a trace of the held calls. It does no I/O.
 
-What a hidden leg said, and what it was answered, stands in the prompt from then on. The client knows nothing of it and
-sends only what it was shown, so the leg is put back on every later call (``Dialect.expand``).
+A hidden leg and our answers are part of the prompt from then on. The client does not know them and resends only what it
+was shown, so they are put back into every later request (``Dialect.expand``).
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from pager.values import Answer
 
 
 class LegPart(msgspec.Struct, frozen=True, array_like=True):
-    """One piece of what a leg said, in the form in which a request repeats it; ``hidden`` if the client never saw it.
+    """One piece of a leg, in the form in which a request repeats it; ``hidden`` if the client never saw it.
 
     ``raw`` is JSON: a string for text and reasoning of Chat Completions, a call there; a content block of Messages; an
     output item of Responses.
@@ -30,9 +30,9 @@ class LegPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Leg(msgspec.Struct, frozen=True, array_like=True):
-    """What a leg said, and our answers to the calls that were held back, each in the form of its wire format.
+    """The pieces of a leg, and our answers to its held calls, each in the form of the wire format.
 
-    ``mixed``: the client was shown other calls beside, so that no further leg followed: its results come first.
+    ``mixed`` if the client was shown other calls of the leg: then its results come next, and no further leg.
     """
 
     parts: list[LegPart]
@@ -50,11 +50,11 @@ class HeldCall(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class LegEnd:
-    """What a leg that came to its end keeps from the client.
+    """What a finished leg keeps from the client.
 
-    ``mixed`` if calls of the client's own tools were shown beside. ``whole`` is False where the leg broke off, or was
-    cut by its limit of tokens in the middle of a call: then there is nothing to be answered. ``shown`` says whether the
-    client has seen any text, reasoning or call of this leg or an earlier one.
+    ``mixed`` if the client was shown calls of its own tools. ``whole`` is False where the leg broke off, or its token
+    limit cut a call: then no call is answered. ``shown`` if the client has seen any text, reasoning or call of this
+    leg or of an earlier leg.
     """
 
     calls: tuple[HeldCall, ...] = ()
@@ -65,10 +65,10 @@ class LegEnd:
 
 @dataclass(frozen=True, slots=True)
 class ToolSlot:
-    """Where one more tool can be written into a request, and the names that are taken.
+    """The place for one more tool in a request, and the names of the tools that it has.
 
-    ``at`` is a place in the body, or in the raw item number ``item`` where tools stand in one. ``before`` and ``after``
-    are what the entry needs around it to be one more element of the list.
+    ``at`` is an offset in the body, or in the item number ``item`` where an item holds the tools. ``before`` and
+    ``after`` are the bytes that make the entry an element of the list.
     """
 
     at: int
@@ -80,7 +80,7 @@ class ToolSlot:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What stands in the prompt for the first ``taken`` items that the client sent after a call with hidden legs."""
+    """The items of the prompt for the first ``taken`` items that the client sent after a call with hidden legs."""
 
     taken: int
     items: tuple[bytes, ...]
@@ -90,14 +90,14 @@ class Expander(Protocol):
     """Puts hidden legs back into what the client sent after a call (``Dialect.expand``)."""
 
     def __call__(self, items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
-        """The expansion of the first of these items; None if the legs' place is elsewhere."""
+        """The expansion of the first of these items; None if the legs do not belong there."""
 
 
 class CallFilter(Protocol):
-    """Knows which calls of the client's own tools must not reach it."""
+    """The rule for calls of the client's own tools that must not reach it."""
 
     def watches(self, name: str) -> bool:
-        """Whether a call of this tool must be complete before it is known if the client may see it."""
+        """Whether it depends on the arguments of this tool's calls if the client may see them."""
 
     def holds(self, name: str, arguments: str) -> bool:
         """Whether a call with these arguments is held back."""
@@ -139,29 +139,29 @@ class Stitcher(Protocol):
     """One call as the client sees it, made of its legs; begun with the first leg."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take the next bytes of a streamed leg, split anywhere; what may go to the client now."""
+        """Take the next bytes of a streamed leg, split anywhere; the bytes for the client, empty while they wait."""
 
     def take(self, body: bytes) -> None:
         """Take a leg that came in one piece; raises NotUnderstood."""
 
     def held(self) -> LegEnd:
-        """What the leg that has come to its end holds back."""
+        """What the finished leg holds back."""
 
     def answer(self) -> Answer:
-        """All that the leg under way has brought so far, what is held back included."""
+        """All of the current leg so far, its held calls included."""
 
     def leg(self, answers: Sequence[str]) -> Leg:
-        """The leg as it stands in the prompt from now on, with these answers to its held calls, in their order."""
+        """The leg in the form in which later requests repeat it, with the answers to its held calls, in their order."""
 
     @property
     def silent(self) -> bool:
-        """Whether the client has been shown nothing yet of the leg that is under way."""
+        """Whether the client has seen nothing yet of the current leg."""
 
     def retract(self) -> None:
-        """Forget the leg that is under way, which was silent: it failed, and another one takes its place."""
+        """Forget the current leg, which was silent: it failed, and another takes its place."""
 
     def go_on(self) -> None:
-        """Another leg follows: forget how this one ended."""
+        """Begin another leg: forget the end of the current leg."""
 
     def finish(self) -> bytes:
         """The end of the client's stream, or the whole body where legs came in one piece."""

@@ -44,7 +44,7 @@ def not_a_function(entry: Json) -> str:
 
 
 def offers(request: Request, layout: Layout) -> Listed | None:
-    """The tools that stand in the member ``tools``; None if there are none, or if they can't be read."""
+    """The tools in the member ``tools``; None if there are none, or if they can't be read."""
     span = request.members.get("tools")
     found = None if span is None else _read(request.body[span.start : span.end], layout)
     return None if span is None or found is None else Listed(span.start, found)
@@ -52,23 +52,23 @@ def offers(request: Request, layout: Layout) -> Listed | None:
 
 @lru_cache(LISTS)
 def _read(raw: bytes, layout: Layout) -> Offers | None:
-    """What a list of tools offers; remembered, for it comes with every call of a session."""
+    """The tools of a list; kept, as it comes with every call of a session."""
     try:
         listed = list(entries(raw))
     except NotUnderstood:
         return None
-    found = [one for at, item in listed if (one := _offer(item, at, layout)) is not None]
+    found = [offer for at, item in listed if (offer := _offer(item, at, layout)) is not None]
     if not found:
         return None
     values = [record(loads(item)) for _, item in listed]
     names = Counter(string(_holder(value, layout).get("name")) for value in values)
-    found = [replace(one, fixed="its name comes twice") if names[one.tool.name] > 1 else one for one in found]
+    found = [replace(it, fixed="its name comes twice") if names[it.tool.name] > 1 else it for it in found]
     deferring = next((why for value in values if (why := _defers(value, layout))), "")
     return Offers(_digest(raw, values, layout), tuple(found), deferring)
 
 
 def _digest(raw: bytes, values: Sequence[Json], layout: Layout) -> str:
-    """The same for lists that offer the same, however they are written; of the bytes if they are nested too deep."""
+    """A hash that is equal for lists that offer the same; that of the bytes if they are nested too deep."""
     try:
         return digest([_unmarked(value, layout) for value in values]).hex()
     except (orjson.JSONEncodeError, RecursionError):
@@ -82,10 +82,7 @@ def _unmarked(entry: Json, layout: Layout) -> Json:
 
 
 def entries(raw: bytes) -> Iterator[tuple[int, bytes]]:
-    """Where each tool of a list begins, and its bytes; a namespace counts as the tools that stand in it.
-
-    Raises NotUnderstood if it is no list.
-    """
+    """The offset and the bytes of each tool of a list, also of those in a namespace; raises NotUnderstood."""
     found = elements(raw, Span(0, len(raw)))
     for at, item in zip(found.starts, map(bytes, found.items), strict=True):
         grouped = _grouped(item) if record(loads(item)).get("type") == "namespace" else None
@@ -133,7 +130,7 @@ def _holder(entry: Json, layout: Layout) -> Json:
 
 
 def _offer(raw: bytes, at: int, layout: Layout) -> Offer | None:
-    """One entry; None for one without a name, as tools of the provider have none, or that can't be taken apart."""
+    """The offer of an entry; None for a tool of the provider, which has no name, and for a key that comes twice."""
     entry = exactly(raw)
     holder = _holder(entry, layout)
     if not string(holder.get("name")):
@@ -169,14 +166,14 @@ def _fixed(holder: Json) -> str:
 
 
 def _in_full(raw: bytes, spans: Mapping[str, Span], schema: str) -> bytes:
-    """A tool in full, in the same form for all wire formats, its values as they were sent."""
+    """A tool in full, in the same form for all wire formats; its values keep their bytes."""
     keys = {"name": "name", "description": "description", "parameters": schema}
     values = {key: raw[spans[name].start : spans[name].end] for key, name in keys.items() if name in spans}
     return b"{%b}" % b",".join(b'"%b":%b' % (key.encode(), value) for key, value in values.items())
 
 
 def _defers(entry: Json, layout: Layout) -> str:
-    """How an entry tells that the client loads tools when they are needed; empty if it does not."""
+    """Why this entry shows that the client loads tools when it needs them; empty if it does not."""
     holder = _holder(entry, layout)
     if entry.get("defer_loading") or holder.get("defer_loading"):
         return "it marks tools to be loaded late"

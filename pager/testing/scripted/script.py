@@ -80,7 +80,7 @@ class Picky:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The connection breaks after so many events (unstreamed: in mid-body); after none, before any answer at all."""
+    """The connection breaks after this number of events (unstreamed: in mid-body); after 0, before any answer."""
 
     after_events: int
     then: Say | PageIn = UNFINISHED
@@ -88,7 +88,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Stumble:
-    """A stream of status 200 that ends in an error event after so many events."""
+    """A stream of status 200 that ends in an error event after this number of events."""
 
     after_events: int
     then: Say | PageIn = UNFINISHED

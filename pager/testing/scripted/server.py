@@ -65,7 +65,7 @@ class ScriptedModel:
         self._run = ScriptRun(ScriptCursor(script), cache=PromptCache(self._clock, self._lifetime))
 
     def release(self, events: int = 1) -> None:
-        """Let so many gated events go; may be called from any thread."""
+        """Release this number of gated events; may be called from any thread."""
         if self._loop is not None:
             for _ in range(events):
                 self._loop.call_soon_threadsafe(self._run.gate.release)
@@ -76,7 +76,7 @@ class ScriptedModel:
         self._loop = asyncio.get_running_loop()
         app = web.Application(client_max_size=_LARGEST_BODY)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        # Cancelling the handler is how aiohttp tells that a client left; bodies are wanted as they were sent.
+        # aiohttp cancels the handler when a client leaves; bodies are kept as they were sent.
         self._runner = web.AppRunner(
             app, handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=0.2
         )

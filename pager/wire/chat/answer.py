@@ -113,7 +113,7 @@ class DraftCall:
         return "".join(self.said)
 
     def add(self, part: Json) -> None:
-        """Add a piece of the call; what we don't know of it, such as a signature, goes back with the call."""
+        """Add a piece of the call; unknown members, such as a signature, are repeated with the call."""
         name, said = called(part)
         self.call_id = self.call_id or string(part.get("id"))
         self.name = self.name or name
@@ -265,7 +265,7 @@ class ChatAnswer(AnswerDraft):
             self._settled += 1
 
     def _is_known(self, call: DraftCall) -> bool:
-        """Whether it can be said of a call, before the end of the answer, if the client may see it."""
+        """Whether it is known before the end of the answer if the client may see a call."""
         if call.name and self._hidden.hides(call.name) is not None:
             return True
         # Where a call begins, those before it are complete; but some providers name all calls before any arguments.
@@ -305,7 +305,7 @@ class ChatAnswer(AnswerDraft):
         )
 
     def leg(self, answers: Sequence[str]) -> Leg:
-        """The leg as it stands in the prompt from now on."""
+        """The leg in the form in which later requests repeat it."""
         results = [
             _raw({"role": "tool", "tool_call_id": call.call_id, "content": answer.encode(errors="replace").decode()})
             for call, answer in zip(self.held(shown_before=False).calls, answers, strict=True)
@@ -362,7 +362,7 @@ def _raw(value: object) -> msgspec.Raw:
 def _usage(usage: Json) -> Usage:
     """Tokens as reported; where details are missing, the names that other providers use are looked for."""
     asked, said = record(usage.get("prompt_tokens_details")), record(usage.get("completion_tokens_details"))
-    cached = [told for told in (asked.get("cached_tokens"), usage.get("prompt_cache_hit_tokens")) if type(told) is int]
+    cached = [it for it in (asked.get("cached_tokens"), usage.get("prompt_cache_hit_tokens")) if type(it) is int]
     return Usage(
         input=number(usage.get("prompt_tokens")),
         cached=max(cached, default=0),

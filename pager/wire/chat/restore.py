@@ -1,8 +1,8 @@
 """Puts the hidden legs of a call back into a Chat Completions conversation.
 
-The client was shown one answer: the texts of all legs in one, and the calls of the last. What a leg said stands at the
-beginning of the client's copy; it is cut off there and put before it as the message that the model really wrote, with
-our answers behind. What is left of the client's message keeps its bytes.
+The client was shown one answer: the texts of all legs joined, and the calls of the last leg. Its copy therefore begins
+with a leg's text; that is cut off, and the message that the model really wrote is put before it, followed by our
+answers. The rest of the client's message keeps its bytes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,14 +18,14 @@ from pager.wire.common import Json, exactly, record, records, string
 from pager.wire.json_spans import elements
 from pager.wire.stitching import Expansion, Leg, LegPart
 
-_SAYING = ("content", "tool_calls", "refusal", "function_call", "audio")
+_CONTENT = ("content", "tool_calls", "refusal", "function_call", "audio")
 
 
 def appended(leg: Leg) -> list[bytes]:
-    """What a leg that is not mixed adds to the prompt: its message, and a result for each of its calls."""
+    """The messages that a leg which is not mixed adds to the prompt: its own, and a result for each of its calls."""
     calls = b",".join(bytes(part.raw) for part in leg.parts if part.kind == "call")
-    said = {"role": b'"assistant"', "content": _first(leg, "text") or b"null", **dict(_reasoning(leg))}
-    members = [b"%b:%b" % (orjson.dumps(key), value) for key, value in said.items()]
+    message = {"role": b'"assistant"', "content": _first(leg, "text") or b"null", **dict(_reasoning(leg))}
+    members = [b"%b:%b" % (orjson.dumps(key), value) for key, value in message.items()]
     return [b'{%b,"tool_calls":[%b]}' % (b",".join(members), calls), *map(bytes, leg.results)]
 
 
@@ -50,7 +50,7 @@ def _expanded(raw: bytes, legs: Sequence[Leg], *, sure: bool) -> list[bytes] | N
         if leg.mixed:
             return [*out, raw, *map(bytes, leg.results)]
         out += appended(leg)
-    return [*out, raw] if _says_something(raw) else out
+    return [*out, raw] if _is_content_left(raw) else out
 
 
 def _first(leg: Leg, kind: str) -> bytes:
@@ -69,14 +69,15 @@ def _reasoning(leg: Leg) -> Iterator[tuple[str, bytes]]:
             yield from ((key, orjson.dumps(value)) for key, value in orjson.loads(raw).items())
 
 
-def _says_something(raw: bytes) -> bool:
-    said = exactly(raw)
-    content = said.get("content")
-    return bool(content.strip() if isinstance(content, str) else content) or any(said.get(key) for key in _SAYING[1:])
+def _is_content_left(raw: bytes) -> bool:
+    message = exactly(raw)
+    content = message.get("content")
+    has_text = bool(content.strip() if isinstance(content, str) else content)
+    return has_text or any(message.get(key) for key in _CONTENT[1:])
 
 
 def _shortened(raw: bytes, leg: Leg, *, sure: bool) -> bytes | None:
-    """The message without what the leg said at its beginning; None if that is not there but must be."""
+    """The message without the leg's text at its beginning; None if it begins otherwise and is not ``sure``."""
     text = orjson.loads(_first(leg, "text") or b'""')
     shorter = _without_text(raw, text)
     if shorter is None and sure:  # some clients drop the text beside calls
@@ -93,19 +94,19 @@ def _without_text(raw: bytes, text: str) -> bytes | None:
     at = next((at for at, part in enumerate(parts) if string(record(part).get("text"))), None)
     if at is None:
         return None if text.strip() else raw
-    said = string(record(parts[at])["text"])
-    rest = _after(said, text)
+    whole = string(record(parts[at])["text"])
+    rest = _after(whole, text)
     if rest == "":
         return _rewritten(raw, ("content",), lambda listed: listed[:at] + listed[at + 1 :])
-    return None if rest is None else _changed(raw, ("content", at, "text"), said, rest)
+    return None if rest is None else _changed(raw, ("content", at, "text"), whole, rest)
 
 
-def _after(said: str, text: str) -> str | None:
-    """What follows on the text; clients may have taken the blanks off both ends of what was said."""
+def _after(whole: str, text: str) -> str | None:
+    """The rest of a text that begins with another, from which clients may have stripped blanks; None if it does not."""
     core = text.strip()
-    if said.startswith(text) or not core:
-        return said.removeprefix(text)
-    bare = said.lstrip()
+    if whole.startswith(text) or not core:
+        return whole.removeprefix(text)
+    bare = whole.lstrip()
     if not bare.startswith(core):
         return None
     rest = bare[len(core) :]
@@ -115,28 +116,28 @@ def _after(said: str, text: str) -> str | None:
 def _without_reasoning(raw: bytes, leg: Leg) -> bytes:
     """The message without the leg's reasoning, where the client has kept it."""
     for name, value in _reasoning(leg):
-        said, message = orjson.loads(value), exactly(raw)
+        reasoning, message = orjson.loads(value), exactly(raw)
         if name == "reasoning_details":
             kept = records(message.get(name))
-            raw = _changed(raw, (name,), kept, _details_after(kept, said))
+            raw = _changed(raw, (name,), kept, _details_after(kept, reasoning))
             continue
         for key in REASONING:
             thought = string(message.get(key))
-            rest = _after(thought, said)
+            rest = _after(thought, reasoning)
             raw = raw if rest is None else _changed(raw, (key,), thought, rest)
     return raw
 
 
-def _details_after(kept: list[Json], said: list[Json]) -> list[Json]:
-    """The structured reasoning that follows on what a leg said; the client may have joined its last with the next."""
-    before = len(said) - 1
-    if kept[:before] != said[:before] or len(kept) <= before:
+def _details_after(kept: list[Json], details: list[Json]) -> list[Json]:
+    """The structured reasoning after that of a leg, whose last piece the client may have joined with the next."""
+    before = len(details) - 1
+    if kept[:before] != details[:before] or len(kept) <= before:
         return kept
-    last, joined = said[before], kept[before]
+    last, joined = details[before], kept[before]
     rest = _after(string(joined.get("text")), string(last.get("text"))) if last.get("text") else None
     if joined == last or rest == "":
-        return kept[len(said) :]
-    return kept if rest is None else [{**joined, "text": rest}, *kept[len(said) :]]
+        return kept[len(details) :]
+    return kept if rest is None else [{**joined, "text": rest}, *kept[len(details) :]]
 
 
 def _completed(raw: bytes, leg: Leg, *, sure: bool) -> bytes | None:
@@ -177,7 +178,7 @@ def _listed(value: object) -> list[object]:
 
 
 def _changed(raw: bytes, path: Path, old: object, new: object) -> bytes:
-    """The message with another value here; nothing becomes null, and what is the same keeps its bytes."""
+    """The message with another value at this path, null for an empty value; an equal value keeps its bytes."""
     return raw if new == old else apply_edits(raw, [(find(raw, path), orjson.dumps(new or None))])
 
 

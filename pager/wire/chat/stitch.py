@@ -1,9 +1,9 @@
 """One Chat Completions call as the client sees it, made of its legs.
 
-The bytes of the first leg go out as they came. Only chunks with a piece of a call wait, until it is known whether the
-client may see that call; chunks are changed only where a hidden call has to be cut out, or leaves a gap in the numbers
-of those after it. Once a leg hides a call, its end is kept back, too: another leg may follow, whose chunks then go on
-with the id of the first.
+The bytes of the first leg are passed on unchanged. Only chunks with a piece of a call wait, until it is known whether
+the client may see that call; chunks are changed only where a hidden call is cut out, or leaves a gap in the numbers of
+the calls after it. Once a leg hides a call, its end waits, too: another leg may follow, whose chunks then continue the
+stream under the id of the first.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _END = b"\n\n"
 
 
 class _ChunkEvent:
-    """A chunk on its way: the bytes that it came as, unless it was changed, and whose pieces of calls it brings."""
+    """A chunk: its bytes, whether it differs from them by now, and the calls that its pieces of calls belong to."""
 
     __slots__ = ("changed", "choice", "chunk", "delta", "owners", "raw")
 
@@ -33,17 +33,17 @@ class _ChunkEvent:
         self.delta = record(self.choice.get("delta"))
 
     def waits(self) -> bool:
-        """Whether it brings a piece of a call of which it is not known yet whether the client may see it."""
+        """Whether it brings a piece of a call that is neither hidden nor shown yet."""
         return any(call.hidden is None for call in self.owners)
 
     def says_nothing(self) -> bool:
-        """Whether there is a delta without anything but a role in it, and no end."""
+        """Whether it has a choice whose delta holds no more than a role, and no finish reason."""
         return bool(self.choice) and not tidy(self.delta, _ROLE) and not self.choice.get("finish_reason")
 
 
 @dataclass(slots=True)
 class _Shown:
-    """What the client has seen of the legs before: texts, calls, and the tokens of both."""
+    """What the client has seen of earlier legs: texts, calls, and the tokens of both."""
 
     frame: Json
     text: str = ""
@@ -52,22 +52,22 @@ class _Shown:
     calls: int = 0
     tokens: int = 0
 
-    def add(self, said: ChatAnswer) -> None:
+    def add(self, draft: ChatAnswer) -> None:
         """Add a leg that is over."""
-        self.text += said.text
-        self.reasoning += said.reasoning
-        self.details += said.details
-        self.calls += len(said.shown)
-        self.tokens += said.visible_tokens()
+        self.text += draft.text
+        self.reasoning += draft.reasoning
+        self.details += draft.details
+        self.calls += len(draft.shown)
+        self.tokens += draft.visible_tokens()
 
     def usage(self, usage: Json) -> Json:
         """A leg's usage, with the tokens of the answer that the client saw before."""
-        said = number(usage.get("completion_tokens")) + self.tokens
-        return {**usage, "completion_tokens": said, "total_tokens": number(usage.get("prompt_tokens")) + said}
+        output = number(usage.get("completion_tokens")) + self.tokens
+        return {**usage, "completion_tokens": output, "total_tokens": number(usage.get("prompt_tokens")) + output}
 
     @property
     def anything(self) -> bool:
-        """Whether the client has seen anything that the model said."""
+        """Whether the client has seen any text, reasoning or call."""
         return bool(self.text or self.reasoning or self.calls)
 
 
@@ -82,7 +82,7 @@ class ChatStitcher:
         self._begin(0)
 
     def _begin(self, shown_before: int) -> None:
-        self._said = ChatAnswer(self._hidden, shown_before)
+        self._draft = ChatAnswer(self._hidden, shown_before)
         self._decoder = Decoder()
         self._unread: list[bytes] = []
         self._waiting: list[_ChunkEvent] = []
@@ -92,48 +92,48 @@ class ChatStitcher:
         self._shows = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take the next bytes of a streamed leg; what may go to the client now."""
+        """Take the next bytes of a streamed leg, split anywhere; the bytes for the client."""
         out, self._late = [self._late], b""
         out += [self._next(event.data, event.raw) for event in self._decoder.feed(chunk)]
         return b"".join(out)
 
     def take(self, body: bytes) -> None:
         """Take a leg that came in one piece; raises NotUnderstood."""
-        self._said.add(whole_answer(body, "choices", "chat completion"))
+        self._draft.add(whole_answer(body, "choices", "chat completion"))
         self._body = body
-        self._said.end()
+        self._draft.end()
 
     def held(self) -> LegEnd:
-        """What the leg holds back, now that it has come to its end."""
+        """What the finished leg holds back."""
         self._close()
-        return self._said.held(shown_before=self._earlier is not None and self._earlier.anything)
+        return self._draft.held(shown_before=self._earlier is not None and self._earlier.anything)
 
     def answer(self) -> Answer:
-        """All that the leg has brought so far."""
+        """All of the current leg so far."""
         self._catch_up()
-        return self._said.answer()
+        return self._draft.answer()
 
     def leg(self, answers: Sequence[str]) -> Leg:
-        """The leg as it stands in the prompt from now on."""
+        """The leg in the form in which later requests repeat it."""
         self._close()
-        return self._said.leg(answers)
+        return self._draft.leg(answers)
 
     @property
     def silent(self) -> bool:
-        """Whether the client has been shown nothing yet of the leg that is under way."""
+        """Whether the client has seen nothing yet of the current leg."""
         return not (self._shows or self._unread)
 
     def retract(self) -> None:
-        """Forget the leg that is under way, of which the client was shown nothing."""
+        """Forget the current leg, of which the client has seen nothing."""
         self._late = b""
         self._begin(self._earlier.calls if self._earlier is not None else 0)
 
     def go_on(self) -> None:
-        """Another leg follows: forget how this one ended."""
+        """Begin another leg: forget the end of the current leg."""
         self._close()
         if self._earlier is None:
-            self._earlier = _Shown(self._said.frame)
-        self._earlier.add(self._said)
+            self._earlier = _Shown(self._draft.frame)
+        self._earlier.add(self._draft)
         self._begin(self._earlier.calls)
 
     def finish(self) -> bytes:
@@ -151,36 +151,36 @@ class ChatStitcher:
         return late + b"data: %b%b" % (openai_error(status, message), _END)
 
     def _next(self, data: bytes, raw: bytes) -> bytes:
-        """What goes out when this event has come in."""
+        """The bytes for the client after this event."""
         if not data:
             return raw
-        if self._earlier is None and not self._said.calls and b"tool_calls" not in data:
+        if self._earlier is None and not self._draft.calls and b"tool_calls" not in data:
             # Nearly all chunks are such: they are passed on unread, and read only if a call is hidden after them.
             self._unread.append(data)
             return raw
         self._catch_up()
         if data.strip() == b"[DONE]":
-            self._said.end()
+            self._draft.end()
             return self._released() + self._passed(_ChunkEvent(raw, {}))
         chunk = loads(data)
         if isinstance(chunk, dict):
             return self._taken(raw, chunk)
-        return b"" if self._said.withholds or self._hidden.tool.encode() in data else raw
+        return b"" if self._draft.withholds or self._hidden.tool.encode() in data else raw
 
     def _catch_up(self) -> None:
         """Read what was passed on unread."""
         if self._unread:
-            self._said.take_all(self._unread)
-            self._role_shown = bool(self._said.role)
+            self._draft.take_all(self._unread)
+            self._role_shown = bool(self._draft.role)
             self._unread = []
 
     def _taken(self, raw: bytes, chunk: Json) -> bytes:
-        event = _ChunkEvent(raw, chunk, self._said.add(chunk))
+        event = _ChunkEvent(raw, chunk, self._draft.add(chunk))
         if not event.owners:
             return self._released() + self._passed(event)
         out = b""
         if len(event.delta) > 1 and event.waits() and tidy(event.delta, {"role", "tool_calls"}):
-            rest, event = _parted(event)  # what is said beside a call does not wait for it
+            rest, event = _parted(event)  # text beside a call does not wait for it
             out = self._passed(rest)
         self._waiting.append(event)
         return out + self._released()
@@ -194,25 +194,25 @@ class ChatStitcher:
         return b"".join(map(self._passed, map(_shorn, events)))
 
     def _passed(self, event: _ChunkEvent) -> bytes:
-        """What goes out of an event all of whose calls are decided; an end is kept where a call is hidden."""
-        if not self._said.hidden or not self._is_end(event):
+        """The bytes of an event all of whose calls are decided; an end waits where a call is hidden."""
+        if not self._draft.hidden or not self._is_end(event):
             return self._sent(event)
         if not tidy(event.delta, _ROLE):
             self._kept.append(event)
             return b""
-        said, end = _without_end(event)
+        content, end = _without_end(event)
         self._kept.append(end)
-        return self._sent(said)
+        return self._sent(content)
 
     def _is_end(self, event: _ChunkEvent) -> bool:
         """Whether it brings the finish reason, or what comes after the choices: usage and [DONE]."""
-        choice, over = event.choice, bool(self._said.finish)
+        choice, over = event.choice, bool(self._draft.finish)
         return bool(choice.get("finish_reason")) or (
             not event.owners and not event.chunk.get("error") and (over or not choice)
         )
 
     def _sent(self, event: _ChunkEvent) -> bytes:
-        """The bytes for the client: those that came, or the chunk as it has become."""
+        """The bytes for the client: the provider's own, or the changed chunk."""
         self._shows = self._shows or bool(tidy(event.delta, _ROLE))
         rewritten = event.changed or self._earlier is not None
         if not event.chunk or not rewritten:
@@ -244,35 +244,36 @@ class ChatStitcher:
         is_whole = data.strip() == b"[DONE]" or isinstance(loads(data), dict)
         out = self._next(data, rest) if is_whole else b""
         self._catch_up()
-        self._said.settle(over=True)
+        self._draft.settle(over=True)
         waited = self._released()
         self._late = (_ended(out) if waited else out) + waited
-        if self._said.hidden:
+        if self._draft.hidden:
             self._late = _ended(self._late)  # something may follow
         # Half an event means nothing to a client, but it may show the beginning of a hidden call.
-        if not (is_whole or self._said.withholds or b"tool_calls" in rest):
+        if not (is_whole or self._draft.withholds or b"tool_calls" in rest):
             self._late += rest
 
     def _end(self, event: _ChunkEvent) -> bytes:
         """A kept end: a leg that shows no call does not end because of one."""
-        finish = _finish(event.choice.get("finish_reason"), self._said)
+        finish = _finish(event.choice.get("finish_reason"), self._draft)
         if finish != event.choice.get("finish_reason"):
             event.choice["finish_reason"], event.changed = finish, True
         return self._sent(event)
 
     def _whole(self, body: bytes) -> bytes:
         """The answer in one piece: the last leg's, with all that the client is shown."""
-        said, answer = self._said, record(loads(body))
+        draft, answer = self._draft, record(loads(body))
         choice = choice_of(answer)
-        if not choice or (self._earlier is None and not said.hidden):
+        if not choice or (self._earlier is None and not draft.hidden):
             return body
-        choice["message"] = _message(record(choice.get("message")), said, self._earlier or _Shown({}))
-        choice["finish_reason"] = _finish(choice.get("finish_reason"), said)
+        choice["message"] = _message(record(choice.get("message")), draft, self._earlier or _Shown({}))
+        choice["finish_reason"] = _finish(choice.get("finish_reason"), draft)
         return orjson.dumps(self._framed(answer))
 
 
-def _finish(reason: Any, said: ChatAnswer) -> Any:  # noqa: ANN401 - whatever the provider said
-    return "stop" if reason == "tool_calls" and said.hidden and not said.shown else reason
+def _finish(reason: Any, draft: ChatAnswer) -> Any:  # noqa: ANN401 - any value of the provider
+    """The finish reason for the client, which sees no end by calls where all of them are hidden."""
+    return "stop" if reason == "tool_calls" and draft.hidden and not draft.shown else reason
 
 
 def _shorn(event: _ChunkEvent) -> _ChunkEvent:
@@ -294,7 +295,7 @@ def _shorn(event: _ChunkEvent) -> _ChunkEvent:
 
 
 def _parted(event: _ChunkEvent) -> tuple[_ChunkEvent, _ChunkEvent]:
-    """The event in two: what is said beside the calls, and the calls."""
+    """The event in two: text and reasoning beside the calls, and the calls."""
     rest = {key: value for key, value in event.delta.items() if key != "tool_calls"}
     calls = {"tool_calls": event.delta["tool_calls"]}
     return (
@@ -304,10 +305,10 @@ def _parted(event: _ChunkEvent) -> tuple[_ChunkEvent, _ChunkEvent]:
 
 
 def _without_end(event: _ChunkEvent) -> tuple[_ChunkEvent, _ChunkEvent]:
-    """The event in two: what is said, and the end."""
-    said = _unmetered(_with(event.chunk, finish_reason=None))
+    """The event in two: its delta, and the end."""
+    content = _unmetered(_with(event.chunk, finish_reason=None))
     end = _with(event.chunk, delta={})
-    return _ChunkEvent(event.raw, said, event.owners, changed=True), _ChunkEvent(event.raw, end, changed=True)
+    return _ChunkEvent(event.raw, content, event.owners, changed=True), _ChunkEvent(event.raw, end, changed=True)
 
 
 def _with(chunk: Json, **fields: object) -> Json:
@@ -318,21 +319,21 @@ def _unmetered(chunk: Json) -> Json:
     return {**chunk, "usage": None} if chunk.get("usage") else chunk
 
 
-def _message(message: Json, said: ChatAnswer, earlier: _Shown) -> Json:
+def _message(message: Json, draft: ChatAnswer, earlier: _Shown) -> Json:
     """The last leg's message with the texts of all legs, and without the hidden calls."""
-    told = {**message, "content": earlier.text + said.text or None}
+    merged = {**message, "content": earlier.text + draft.text or None}
     if earlier.reasoning:
-        key = next((key for key in REASONING if key in message), said.reasoning_key)
-        told[key] = earlier.reasoning + said.reasoning
+        key = next((key for key in REASONING if key in message), draft.reasoning_key)
+        merged[key] = earlier.reasoning + draft.reasoning
     if earlier.details:
-        told["reasoning_details"] = earlier.details + said.details
-    calls = zip(records(message.get("tool_calls")), said.calls, strict=False)  # those of other choices come after
+        merged["reasoning_details"] = earlier.details + draft.details
+    calls = zip(records(message.get("tool_calls")), draft.calls, strict=False)  # those of other choices come after
     shown = [call for call, owner in calls if not owner.hidden]
     if shown:
-        told["tool_calls"] = shown
-    elif said.hidden:
-        del told["tool_calls"]
-    return told
+        merged["tool_calls"] = shown
+    elif draft.hidden:
+        del merged["tool_calls"]
+    return merged
 
 
 def _ended(events: bytes) -> bytes:

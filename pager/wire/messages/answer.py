@@ -28,7 +28,7 @@ _KINDS: dict[str, Literal["text", "reasoning", "call"]] = {
     "redacted_thinking": "reasoning",
     "tool_use": "call",
 }
-# What a request repeats of a block; all of it where nothing is said here.
+# The members of a block that a request repeats; all of them for other types.
 _REPEATED = {
     "text": ("type", "text", "citations"),
     "thinking": ("type", "thinking", "signature"),
@@ -90,7 +90,7 @@ class DraftBlock:
         return self.kind == "text" and not self.text.strip()
 
     def add(self, delta: Json) -> None:
-        """Take a delta: each of its texts goes on one of the block's own."""
+        """Add a delta: each of its texts continues a text of the block."""
         for key, value in delta.items():
             if key == "citation":
                 self.citations.append(value)

@@ -1,8 +1,8 @@
-"""Puts the hidden legs of an Anthropic Messages call back where they stood.
+"""Puts the hidden legs of an Anthropic Messages call back into their places.
 
-The client has one assistant message for all legs of a call. What an earlier leg showed stands at its beginning: it is
-taken off there, and the leg's own message, whole and with its signatures, goes before, followed by our answers. A mixed
-leg is the last one: its hidden calls go between the blocks that the client has, and our answers before its results.
+The client has one assistant message for all legs of a call. It begins with what an earlier leg showed: that is cut off,
+and the leg's own message, with its signatures, is put before, followed by our answers. A mixed leg is the last: its
+hidden calls are put between the blocks that the client has, and our answers before its results.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,19 +18,19 @@ from pager.wire.json_spans import elements, members
 from pager.wire.stitching import Expansion, Leg, LegPart
 
 _Edit = tuple[Span, bytes]
-# What tells two blocks of one type apart.
+# The members by which blocks of a type differ.
 _MARKS = ("id", "tool_use_id", "data")
 
 
 class _ClientBlock(NamedTuple):
-    """One block of a message that the client sent, and where it stands."""
+    """One block of a message that the client sent, and its place."""
 
     span: Span
     fields: Json
 
 
 def appended(leg: Leg) -> list[bytes]:
-    """What the leg said, and our answers, as two messages."""
+    """The leg's own message, and the message with our answers."""
     return [_message("assistant", [part.raw for part in leg.parts]), _message("user", leg.results)]
 
 
@@ -47,7 +47,7 @@ def _expanded(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool) -> Exp
     if rest.role != "assistant":
         return None
     whole = [leg for leg in legs if not leg.mixed]
-    if not all(rest.take_off(leg) for leg in whole):
+    if not all(rest.cut_off(leg) for leg in whole):
         return None
     before = [item for leg in whole for item in appended(leg)]
     if len(whole) == len(legs):
@@ -60,7 +60,7 @@ def _expanded(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool) -> Exp
 
 
 class _Rest:
-    """What is left of the client's message when the legs before have been taken off its beginning."""
+    """The rest of the client's message, from whose beginning legs are cut off."""
 
     def __init__(self, raw: bytes, *, sure: bool) -> None:
         self.role, self._content, self._blocks = _read(raw)
@@ -69,20 +69,20 @@ class _Rest:
         # The end of the text at ``_at`` where its beginning was an earlier leg's: some clients join texts.
         self._left: str | None = None
 
-    def take_off(self, leg: Leg) -> bool:
-        """Take what the leg showed off the beginning; False if something else stands there."""
+    def cut_off(self, leg: Leg) -> bool:
+        """Cut off what the leg showed; False if the message begins with something else."""
         taken = all(self._take_part(record(loads(bytes(part.raw))), part) for part in leg.parts if not part.hidden)
         self._skip_blanks()
         return taken
 
     def message(self, inserts: Sequence[_Edit] = ()) -> list[bytes]:
-        """The message without what was taken off and with these blocks; none if nothing is left."""
+        """The rest of the message with these insertions; no message if nothing is left."""
         if self._at == len(self._blocks):
             return []
         return [apply_edits(self._raw, [*self._edits(), *inserts])]
 
     def inserts(self, leg: Leg) -> list[_Edit] | None:
-        """The edits that put a mixed leg's hidden calls where they stood; None if one of its other calls is gone."""
+        """The edits that put a mixed leg's hidden calls into their places; None if one of its other calls is gone."""
         if not any(part.kind == "call" and not part.hidden for part in leg.parts):
             return None
         at, places = self._at, dict[int, list[bytes]]()
@@ -96,19 +96,19 @@ class _Rest:
             at = at if found is None else found + 1
         return [self._insert(place, raws) for place, raws in places.items()]
 
-    def _take_part(self, said: Json, part: LegPart) -> bool:
+    def _take_part(self, block: Json, part: LegPart) -> bool:
         self._skip_blanks()
         if part.kind == "text":
-            text = _text_of(said).rstrip()
+            text = _text_of(block).rstrip()
             return not text or self._take_text(text) or self._sure  # some clients drop the text beside calls
-        if _is_same(said, self._given(self._at)):
+        if _is_same(block, self._rest_of(self._at)):
             self._at, self._left = self._at + 1, None
             return True
         return part.kind == "reasoning"  # many clients send no thinking back
 
     def _take_text(self, text: str) -> bool:
-        """Take a text off the beginning, or off the beginning of the text that it became part of."""
-        given = _text_of(self._given(self._at))
+        """Cut off a text, or the beginning of the text that it became part of."""
+        given = _text_of(self._rest_of(self._at))
         if not given.startswith(text):
             return False
         left = given[len(text) :].lstrip()
@@ -116,17 +116,17 @@ class _Rest:
         return True
 
     def _skip_blanks(self) -> None:
-        """Pass over texts that say nothing: a leg is recorded without them."""
-        while self._given(self._at).get("type") == "text" and not _text_of(self._given(self._at)):
+        """Pass over blank texts: a leg is recorded without them."""
+        while self._rest_of(self._at).get("type") == "text" and not _text_of(self._rest_of(self._at)):
             self._at += 1
 
-    def _find(self, said: Json, at: int) -> int | None:
-        """The block from ``at`` on that is this one."""
+    def _find(self, block: Json, at: int) -> int | None:
+        """The place of this block, from ``at`` on; None if it is gone."""
         places = range(at, len(self._blocks))
-        return next((place for place in places if _is_same(said, self._given(place))), None)
+        return next((place for place in places if _is_same(block, self._rest_of(place))), None)
 
-    def _given(self, place: int) -> Json:
-        """The block at this place, as far as it is left; an empty one past the end."""
+    def _rest_of(self, place: int) -> Json:
+        """The rest of the block at this place; empty past the end."""
         if place == len(self._blocks):
             return {}
         fields = self._blocks[place].fields
@@ -155,7 +155,7 @@ def _message(role: str, blocks: Sequence[bytes]) -> bytes:
 
 
 def _read(raw: bytes) -> tuple[str, Span, list[_ClientBlock]]:
-    """A message's role, where its content stands, and its blocks; a string is one text; raises NotUnderstood."""
+    """A message's role, the span of its content, and its blocks; raises NotUnderstood."""
     spans = members(raw)
     if "role" not in spans or "content" not in spans:
         raise NotUnderstood("the item is no message")
@@ -170,25 +170,25 @@ def _read(raw: bytes) -> tuple[str, Span, list[_ClientBlock]]:
 
 
 def _with_results(raw: bytes, leg: Leg) -> bytes | None:
-    """The client's message of results with ours before; None if it holds no result."""
+    """The client's message of results with our results before them; None if it has none."""
     role, _, blocks = _read(raw)
     if role != "user" or not any(block.fields.get("type") == "tool_result" for block in blocks):
         return None
-    at = blocks[0].span.start  # results stand before all else
+    at = blocks[0].span.start  # results come first
     return apply_edits(raw, [(Span(at, at), b"".join(bytes(result) + b"," for result in leg.results))])
 
 
-def _is_same(said: Json, given: Json) -> bool:
-    """Whether the client's block is the one that was said."""
-    if said.get("type") != given.get("type"):
+def _is_same(block: Json, given: Json) -> bool:
+    """Whether the client's block is this block of a leg."""
+    if block.get("type") != given.get("type"):
         return False
-    match said.get("type"):
+    match block.get("type"):
         case "text":
-            return _text_of(given).startswith(_text_of(said).rstrip())
+            return _text_of(given).startswith(_text_of(block).rstrip())
         case "thinking":
-            by = "signature" if said.get("signature") else "thinking"
-            return bool(said.get(by) == given.get(by))
-    return all(said.get(key) == given.get(key) for key in _MARKS)
+            by = "signature" if block.get("signature") else "thinking"
+            return bool(block.get(by) == given.get(by))
+    return all(block.get(key) == given.get(key) for key in _MARKS)
 
 
 def _text_of(block: Json) -> str:

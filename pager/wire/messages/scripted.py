@@ -277,7 +277,7 @@ def _is_blank_at_the_end(blocks: Sequence[Request]) -> bool:
 
 
 def _is_changed(block: Request) -> bool:
-    """Whether thinking that the scripted model signed is not what it was; other signatures can't be told."""
+    """Whether thinking that the scripted model signed was changed; other signatures can't be checked."""
     signed = str(block["signature"])
     return signed.startswith(_SIGNED) and signed != signature(str(block.get("thinking")))
 

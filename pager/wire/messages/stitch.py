@@ -1,9 +1,9 @@
 """Makes one Anthropic Messages answer of the legs of a call, and keeps back the calls that are not for the client.
 
-A call of our tool is known by the block's start and hidden from there on. A call that is watched waits for its end,
-because only its whole arguments tell whether it is held back; then it is hidden, too, or let go as it came. All else
-passes at once, as the bytes that came, unless its index must change: the client counts only the blocks that it sees,
-through all legs. How a leg with hidden calls ends is kept until it is known whether another one follows.
+A call of our tool is hidden from its block's start on. A watched call waits for its end, because its whole arguments
+decide whether it is held back; then it is hidden, too, or passed on. Everything else passes at once and unchanged,
+unless its index must change: the client counts only the blocks that it sees, through all legs. The end of a leg with
+hidden calls waits until it is known whether another leg follows.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from pager.wire.stitching import CallFilter, HeldCall, HiddenCalls, Leg, LegEnd
 
 OVERLOADED = 529
 _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-# An answer that ends so was cut, or goes on elsewhere: its calls are not to be answered.
+# An answer that ends so was cut, or is continued elsewhere: its calls are not to be answered.
 _CUT = frozenset({"max_tokens", "refusal", "model_context_window_exceeded", "pause_turn"})
 
 
@@ -45,7 +45,7 @@ class MessagesStitcher:
         self._id, self._content = b"", list[bytes]()
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take the next bytes of a streamed leg, split anywhere; what may go to the client now."""
+        """Take the next bytes of a streamed leg, split anywhere; the bytes for the client."""
         return b"".join([self._take(event) for event in self._decoder.feed(chunk)])
 
     def take(self, body: bytes) -> None:
@@ -59,7 +59,7 @@ class MessagesStitcher:
         self._body, self._leg.done = body, True
 
     def held(self) -> LegEnd:
-        """What the leg that has come to its end holds back."""
+        """What the finished leg holds back."""
         if self._decoder.rest().rstrip().endswith(b"}"):  # an end without its empty line
             self._late += b"".join([self._take(event) for event in self._decoder.feed(b"\n\n")])
         leg = self._leg
@@ -68,28 +68,28 @@ class MessagesStitcher:
         return LegEnd(calls, leg.is_mixed, whole, self._shown or leg.shows)
 
     def leg(self, answers: Sequence[str]) -> Leg:
-        """The leg as it stands in the prompt from now on, with these answers to its held calls, in their order."""
+        """The leg in the form in which later requests repeat it, with the answers to its held calls, in their order."""
         parts = [block.part() for block in self._leg.blocks if not block.is_blank]
         pairs = zip(self._leg.hidden, answers, strict=True)
         results = [_result(block.call_id, answer) for block, answer in pairs]
         return Leg(parts, results, self._leg.is_mixed)
 
     def answer(self) -> Answer:
-        """All that the leg has brought so far."""
+        """All of the current leg so far."""
         return self._leg.answer()
 
     @property
     def silent(self) -> bool:
-        """Whether the client has been shown nothing yet of the leg that is under way."""
+        """Whether the client has seen nothing yet of the current leg."""
         return not any(block.is_shown for block in self._leg.blocks)
 
     def retract(self) -> None:
-        """Forget the leg that is under way, of which the client was shown nothing."""
+        """Forget the current leg, of which the client has seen nothing."""
         self._begin_leg()
         self._late = b""
 
     def go_on(self) -> None:
-        """Another leg follows: forget how this one ended."""
+        """Begin another leg: forget the end of the current leg."""
         leg = self._leg
         self._shown |= leg.shows
         self._spoken += leg.visible_tokens
@@ -109,7 +109,7 @@ class MessagesStitcher:
         if self._body:
             return self._whole_body()
         kept, self._kept, late, self._late = self._kept, [], self._late, b""
-        return late + b"".join(self._told(event) for event in kept)
+        return late + b"".join(self._ending(event) for event in kept)
 
     def fail(self, status: int, message: str) -> bytes:
         """An error inside a stream that has begun: an overload, which clients retry, where it may pass."""
@@ -156,12 +156,12 @@ class MessagesStitcher:
         return self._passed(block, event) + self._settled(block, index)
 
     def _end(self, event: ServerSentEvent) -> bytes:
-        """Take a part of the leg's end: how it ended, or that it did."""
+        """Take an event of the leg's end: its stop reason and usage, or message_stop."""
         out = b"".join([self._settled(block, index) for index, block in self._leg.open.items()])
         if self._leg.hidden:
             self._kept.append(event)
             return out
-        return out + self._told(event)
+        return out + self._ending(event)
 
     def _passed(self, block: DraftBlock, event: ServerSentEvent) -> bytes:
         """An event of a block, as far as the client may have it now."""
@@ -187,8 +187,8 @@ class MessagesStitcher:
     def _hides(self, block: DraftBlock) -> bool:
         return bool(self._hidden.hides(block.name, block.arguments))
 
-    def _told(self, event: ServerSentEvent) -> bytes:
-        """An event of the leg's end as the client must see it."""
+    def _ending(self, event: ServerSentEvent) -> bytes:
+        """An event of the leg's end in the form for the client."""
         value = record(loads(event.data))
         if _kind(event, value) != "message_delta":
             return event.raw

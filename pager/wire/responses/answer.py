@@ -248,7 +248,7 @@ class ResponsesAnswer(AnswerDraft):
 
     @property
     def outputs(self) -> list[Output]:
-        """The items in the order in which the model said them."""
+        """The items in the model's order."""
         return [output for _, output in sorted(self._outputs.items())]
 
     @property
@@ -289,14 +289,14 @@ class ResponsesAnswer(AnswerDraft):
             model=self._model,
             finish=(cut or self._status) if is_over else "",
             text="".join(output.text for output in outputs if output.is_message),
-            calls=tuple(ToolUse(at, one.call.call_id, one.call.name, one.text) for at, one in enumerate(calls)),
+            calls=tuple(ToolUse(at, it.call.call_id, it.call.name, it.text) for at, it in enumerate(calls)),
             usage=_usage(self._usage) if self._usage else None,
             complete=is_over,
             error=self._error,
         )
 
     def parts(self) -> Iterator[LegPart]:
-        """What was said, but for thoughts that neither the provider has kept nor the item itself holds."""
+        """The parts of the leg, except thoughts that neither the provider has stored nor the item holds."""
         stored = self.response.store == msgspec.Raw(b"true")
         for output in self.outputs:
             lost = output.kind == "reasoning" and not output.item.get("encrypted_content") and not stored

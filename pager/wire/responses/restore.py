@@ -17,27 +17,27 @@ from pager.wire.tool_lists import tool_room
 
 _CALLABLE = frozenset({"function", "custom"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
-_SAID = _CALLS | {"reasoning"}
+_BY_MODEL = _CALLS | {"reasoning"}
 _LOGPROBS = "message.output_text.logprobs"
-_LAST_ITEMS = 3  # what is to happen with the history is said at its end
+_LAST_ITEMS = 3  # a trigger is at the end of the history
 
 
 class Glance(msgspec.Struct):
-    """The little of an item that is read at every call."""
+    """The members of an item that are read at every call."""
 
     type: str = ""
     tools: msgspec.Raw = msgspec.Raw(b"[]")
 
 
-class _Speaker(msgspec.Struct):
-    """What tells who says an item."""
+class _Author(msgspec.Struct):
+    """The members that show whether the model wrote an item."""
 
     type: str | None = None
     role: str | None = None
 
 
 _glance = msgspec.json.Decoder(Glance)
-_speaker = msgspec.json.Decoder(_Speaker)
+_author = msgspec.json.Decoder(_Author)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -78,7 +78,7 @@ def tool_slot(request: Request) -> ToolSlot | str:
 
 
 def _refusals(request: Request) -> Iterator[str]:
-    """What in the request speaks against a further tool, what is told most cheaply first."""
+    """Why the request must not get a further tool, the cheapest checks first."""
     if request.server_state:
         yield f"the provider holds a part of the prompt ({request.server_state})"
     if member(request, "tool_choice") not in (None, "auto"):
@@ -91,7 +91,7 @@ def _refusals(request: Request) -> Iterator[str]:
     if any(_look(request.items[at]).type == "compaction_trigger" for at in _backwards(request)[:_LAST_ITEMS]):
         yield "the history is to be compacted"
     if member(request, "store") is not False and (request.stream or not _has_history(request)):
-        # A stream tells its id before it is known whether a hidden leg follows, which has another one.
+        # A stream begins with its id, before it is known whether a hidden leg, with another id, follows.
         yield "the client may continue from the stored answer (store is not false)"
 
 
@@ -106,10 +106,10 @@ def _backwards(request: Request) -> range:
 
 def _is_answer(item: bytes | memoryview) -> bool:
     try:
-        speaker = _speaker.decode(item)
+        author = _author.decode(item)
     except _UNREADABLE:
         return False
-    return speaker.type in _SAID or (speaker.type in (None, "message") and speaker.role == "assistant")
+    return author.type in _BY_MODEL or (author.type in (None, "message") and author.role == "assistant")
 
 
 _Room: TypeAlias = tuple[ToolSlot, bool] | None
@@ -157,15 +157,15 @@ def appended(leg: Leg) -> list[bytes]:
 def expand(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -> Expansion | None:
     """What the client sent after a call, with the call's hidden legs put back; None if their place is gone."""
     sent = _ClientItems(items, sure=sure)
-    if not _is_said(sent.front):
+    if not _is_by_model(sent.front):
         return None
-    said: list[bytes] = []
+    placed: list[bytes] = []
     for leg in legs:
-        placed = _mixed(leg, sent) if leg.mixed else _replaced(leg, sent)
-        if placed is None:
+        found = _mixed(leg, sent) if leg.mixed else _replaced(leg, sent)
+        if found is None:
             return None
-        said += placed
-    return Expansion(sent.at, tuple(said))
+        placed += found
+    return Expansion(sent.at, tuple(placed))
 
 
 class _ClientItems:
@@ -187,26 +187,26 @@ class _ClientItems:
         return self.peek()
 
     def take(self) -> bytes:
-        """The first item that is not taken yet, which it then is."""
+        """Take the first item that is not taken yet."""
         self.at += 1
         return self._items[self.at - 1]
 
 
 def _replaced(leg: Leg, sent: _ClientItems) -> list[bytes] | None:
-    """The leg as it stood in the prompt when it was answered, in place of what the client sent of it."""
+    """The leg in full, in place of what the client sent of it; None if that is not there."""
     for part in leg.parts:
         if not part.hidden and _found(part, sent) is None:
             return None
-    # Thoughts in a row that can't be repeated are those of hidden legs, but for the last: it leads to what comes next.
+    # Of several lost thoughts in a row all but the last are those of hidden legs; the last leads to what comes next.
     while not _keeps_thoughts(leg) and _is_lost(sent.front) and _is_lost(sent.peek(1)):
         sent.take()
     return appended(leg)
 
 
 def _mixed(leg: Leg, sent: _ClientItems) -> list[bytes] | None:
-    """The client's items with the hidden calls in their places, and our results after the last one.
+    """The client's items with the hidden calls in their places, then our results; None if an item is missing.
 
-    No leg followed, so that the provider has not read this one yet: the client's own bytes stay. Some clients send
+    No leg followed, so that the provider has not read this leg yet: the client's own bytes stay. Some clients send
     each call with its result.
     """
     placed: list[bytes] = []
@@ -224,9 +224,9 @@ def _mixed(leg: Leg, sent: _ClientItems) -> list[bytes] | None:
 
 
 def _found(part: LegPart, sent: _ClientItems) -> list[bytes] | None:
-    """What the client sent for a part that it was shown; None if it is something else.
+    """The client's items for a part that it was shown; empty if the client may have dropped it, else None.
 
-    Thoughts that the leg was left without come along. Clients keep calls and text; not all of them keep the rest.
+    Thoughts that are not part of the leg come along. Clients keep calls and text; not all of them keep the rest.
     """
     item = _read(part)
     ahead = 0
@@ -239,7 +239,7 @@ def _found(part: LegPart, sent: _ClientItems) -> list[bytes] | None:
 
 
 def _keeps_thoughts(leg: Leg) -> bool:
-    """Whether the provider has stored the leg's thoughts, so that none was left out."""
+    """Whether the provider stores the leg's thoughts, so that none was left out."""
     return any(part.kind == "reasoning" and _is_lost(_read(part)) for part in leg.parts)
 
 
@@ -247,17 +247,17 @@ def _read(part: LegPart) -> Json:
     return record(loads(bytes(part.raw)))
 
 
-def _same(said: Json, sent: Json) -> bool:
-    kind = _kind(said)
+def _same(item: Json, sent: Json) -> bool:
+    kind = _kind(item)
     if kind != _kind(sent):
         return False
     if kind == "message":
-        return sent.get("role") == "assistant" and _text(said) == _text(sent)
+        return sent.get("role") == "assistant" and _text(item) == _text(sent)
     if kind in _CALLS:
-        return said.get("call_id") == sent.get("call_id")
-    if said.get("encrypted_content") or sent.get("encrypted_content"):
-        return said.get("encrypted_content") == sent.get("encrypted_content")
-    return "id" not in said or "id" not in sent or said["id"] == sent["id"]
+        return item.get("call_id") == sent.get("call_id")
+    if item.get("encrypted_content") or sent.get("encrypted_content"):
+        return item.get("encrypted_content") == sent.get("encrypted_content")
+    return "id" not in item or "id" not in sent or item["id"] == sent["id"]
 
 
 def _is_lost(item: Json) -> bool:
@@ -265,10 +265,10 @@ def _is_lost(item: Json) -> bool:
     return _kind(item) == "reasoning" and not item.get("encrypted_content")
 
 
-def _is_said(item: Json) -> bool:
-    """Whether it is something that a model says."""
+def _is_by_model(item: Json) -> bool:
+    """Whether the model wrote it."""
     kind = _kind(item)
-    return kind in _SAID or kind.endswith("_call") or (kind == "message" and item.get("role") == "assistant")
+    return kind in _BY_MODEL or kind.endswith("_call") or (kind == "message" and item.get("role") == "assistant")
 
 
 def _kind(item: Json) -> str:
@@ -276,7 +276,7 @@ def _kind(item: Json) -> str:
 
 
 def _text(item: Json) -> str:
-    """What a message says, without the white space around it."""
+    """The text of a message, without the white space around it."""
     content = item.get("content")
     if isinstance(content, str):
         return content.strip()

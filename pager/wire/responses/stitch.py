@@ -1,11 +1,10 @@
 """Makes one Responses answer for the client out of the legs of a call.
 
-Every event goes through one queue, and leaves it from the front as soon as it is known whether the client is shown the
-item that it belongs to; so what the client gets does not depend on how the bytes were cut. The end of a leg that hides
-a call stays in the queue: only whoever drives the call knows whether it is the end for the client, too.
+All events pass through a queue, in their order; an event leaves it as soon as it is known whether the client sees the
+item that it belongs to, so that the result does not depend on how the bytes were cut. The end of a leg that hides a
+call stays in the queue: another leg may follow.
 
-What need not change passes as its own bytes. Where a number, the output or the echo of the tools must change, its bytes
-alone are exchanged.
+Events keep their bytes. Where a number, the output or the echo of the tools must change, only its bytes are replaced.
 """
 
 import re
@@ -60,9 +59,9 @@ class ResponsesStitcher:
         self._opening = b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take the next bytes of a streamed leg, split anywhere; what may go to the client now."""
-        said = [self._receive(cut) for cut in self._decoder.feed(chunk)]
-        return b"".join(said)
+        """Take the next bytes of a streamed leg, split anywhere; the bytes for the client."""
+        out = [self._receive(cut) for cut in self._decoder.feed(chunk)]
+        return b"".join(out)
 
     def take(self, body: bytes) -> None:
         """Take a leg that came in one piece; raises NotUnderstood."""
@@ -72,7 +71,7 @@ class ResponsesStitcher:
         self._remember()
 
     def held(self) -> LegEnd:
-        """What the leg that has come to its end holds back."""
+        """What the finished leg holds back."""
         self._close()
         calls = tuple(output.call for output in self._leg.hidden)
         shown = [output for output in self._leg.outputs if output.shown]
@@ -85,28 +84,28 @@ class ResponsesStitcher:
         )
 
     def answer(self) -> Answer:
-        """All that the leg has brought so far."""
+        """All of the current leg so far."""
         return self._leg.answer()
 
     def leg(self, answers: Sequence[str]) -> Leg:
-        """The leg as it stands in the prompt from now on, with these answers to its held calls, in their order."""
+        """The leg in the form in which later requests repeat it, with the answers to its held calls, in their order."""
         mixed = self.held().mixed
         results = [call.answered(answer) for call, answer in zip(self._leg.hidden, answers, strict=True)]
         return Leg(list(self._leg.parts()), results, mixed)
 
     @property
     def silent(self) -> bool:
-        """Whether the client has been shown nothing yet of the leg that is under way."""
+        """Whether the client has seen nothing yet of the current leg."""
         return not self._shows
 
     def retract(self) -> None:
-        """Forget the leg that is under way, of which the client was shown nothing."""
+        """Forget the current leg, of which the client has seen nothing."""
         self._late = b""
         self._is_first = self._is_first and not self._opening
         self._begin()
 
     def go_on(self) -> None:
-        """Another leg follows: forget how this one ended."""
+        """Begin another leg: forget the end of the current leg."""
         self._close()
         self._past += self._leg.shown
         self._past_tokens += self._leg.visible_tokens()
@@ -123,23 +122,26 @@ class ResponsesStitcher:
         if self._body is not None:
             return self._response(self._body, is_last=True)
         self._close()
-        said = [self._late, *(self._said(*queued) for queued in self._queue)]
+        out = [self._late, *(self._passed(*queued) for queued in self._queue)]
         self._late = b""
         self._queue.clear()
-        return b"".join(said)
+        return b"".join(out)
 
     def fail(self, status: int, message: str) -> bytes:
         """An error inside a stream that has begun, and the response that failed by it, as OpenAI writes them."""
         error = loads(openai_error(status, message))["error"]
-        told = {"code": error["code"] or error["type"], "message": error["message"]}
-        response = {**record(loads(self._opening)), "status": "failed", "error": told}
+        failure = {"code": error["code"] or error["type"], "message": error["message"]}
+        response = {**record(loads(self._opening)), "status": "failed", "error": failure}
         response["output"] = [orjson.Fragment(item) for item in [*self._past, *self._leg.shown]]
-        events = ({"type": "error", **told, "param": None}, {"type": "response.failed", "response": response})
-        numbered = [{**event, "sequence_number": self._next_number + at} for at, event in enumerate(events)]
-        return b"".join(b"event: %b\ndata: %b\n\n" % (one["type"].encode(), orjson.dumps(one)) for one in numbered)
+        events = ({"type": "error", **failure, "param": None}, {"type": "response.failed", "response": response})
+        out = b""
+        for at, event in enumerate(events, self._next_number):
+            data = orjson.dumps({**event, "sequence_number": at})
+            out += b"event: %b\ndata: %b\n\n" % (str(event["type"]).encode(), data)
+        return out
 
     def _close(self) -> None:
-        """The leg's bytes are over: an event without the empty line after it still counts, a torn one does not."""
+        """End the leg's stream: an event without the empty line after it still counts, half an event does not."""
         rest = self._decoder.feed(b"\n\n") if self._decoder.rest() else []
         self._decoder = Decoder()
         for cut in rest:
@@ -147,7 +149,7 @@ class ResponsesStitcher:
                 self._late += self._receive(cut)
 
     def _receive(self, cut: ServerSentEvent) -> bytes:
-        """Take one event; what may go to the client now."""
+        """Take one event; the bytes for the client."""
         if not cut.data:
             return cut.raw
         event = read(EVENTS, cut.data) or ResponseEvent()
@@ -156,13 +158,13 @@ class ResponsesStitcher:
         if event.response:
             self._remember()
         self._queue.append((cut, event))
-        said = []
+        out = []
         while self._queue and self._may_leave(self._queue[0][1]):
-            said.append(self._said(*self._queue.popleft()))
-        return b"".join(said)
+            out.append(self._passed(*self._queue.popleft()))
+        return b"".join(out)
 
     def _remember(self) -> None:
-        """The client of a stream knows the whole call by the first leg's response."""
+        """Keep the id and time of the first leg's response: a streaming client knows the whole call by them."""
         response = self._leg.response
         if not self._identity and response.id:
             known = {"id": bytes(response.id), "created_at": bytes(response.created_at)}
@@ -174,8 +176,8 @@ class ResponsesStitcher:
             return output.shown is not None
         return not (self._leg.end and self._leg.withholds)
 
-    def _said(self, cut: ServerSentEvent, event: ResponseEvent) -> bytes:
-        """What the client gets of an event that leaves the queue."""
+    def _passed(self, cut: ServerSentEvent, event: ResponseEvent) -> bytes:
+        """The bytes for the client of an event that leaves the queue."""
         output = self._leg.of(event)
         if (output is not None and not output.shown) or (event.type in _OPENINGS and not self._is_first):
             self._is_altered = True
@@ -183,14 +185,14 @@ class ResponsesStitcher:
         self._shows = self._shows or event.type not in _OPENINGS
         changes = self._numbers(event, output)
         if event.response:
-            told = bytes(event.response)
-            response = self._response(told, is_last=event.type in ENDINGS)
+            received = bytes(event.response)
+            response = self._response(received, is_last=event.type in ENDINGS)
             self._opening = self._opening or response
-            changes |= {"response": response} if response != told else {}
+            changes |= {"response": response} if response != received else {}
         return _rewritten_event(cut, changes) if changes else cut.raw
 
     def _numbers(self, event: ResponseEvent, output: Output | None) -> dict[str, bytes]:
-        """The numbers of an event that are others for the client."""
+        """The numbers of an event that differ for the client."""
         changes = {}
         if event.sequence_number is not None:
             if not self._is_altered:
@@ -206,7 +208,7 @@ class ResponsesStitcher:
         return changes
 
     def _response(self, raw: bytes, *, is_last: bool) -> bytes:
-        """A response object as the client may see it; the last one tells of all legs."""
+        """A response object in the form for the client; the last has the output of all legs."""
         response = read(RESPONSES, raw) or Response()
         changes = {}
         if b'"%s"' % self._hidden.tool.encode() in bytes(response.tools):
@@ -218,7 +220,7 @@ class ResponsesStitcher:
         return _rewritten(raw, changes) if changes else raw
 
     def _usage(self, raw: bytes) -> bytes:
-        """The last leg's usage, with what the client saw of the output of those before."""
+        """The last leg's usage, with the output of earlier legs that the client saw."""
         usage = record(loads(raw))
         if not usage or not self._past_tokens:
             return raw
@@ -271,10 +273,10 @@ def _as_offered(tools: bytes, name: str, decided: Toolset | None) -> bytes:
 
 
 def _restoring(entry: bytes, start: int, decided: Toolset) -> Iterator[Edit]:
-    """What makes a tool that was sent short what the client offered."""
-    told = record(loads(entry))
-    short = decided.shortened.get(string(told.get("name")))
-    if short is None or told.get("description") != short.description:
+    """The edits that give a shortened tool the description and parameters that the client offered."""
+    tool = record(loads(entry))
+    short = decided.shortened.get(string(tool.get("name")))
+    if short is None or tool.get("description") != short.description:
         return
     own, whole = members(entry), bytes(short.whole)
     offered = members(whole)
