@@ -7,6 +7,7 @@ are left empty unless a user asks for them.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from typing import Any, Self
 
 import msgspec
 
@@ -14,8 +15,25 @@ WASTE = ("unused_schemas", "stale", "duplicates", "superseded", "resent")
 """The parts that are waste, each the cause of its own."""
 
 
-class StoryParts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The tokens of one prompt, or of several, by what they are.
+class Addable(msgspec.Struct, frozen=True):
+    """Figures that are added field by field."""
+
+    def plus(self, other: Self) -> Self:
+        """The sum of both."""
+        return type(self)(**{name: _plus(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__})
+
+    @classmethod
+    def sum(cls, several: Iterable[Self]) -> Self:
+        """The sum of all, in their order."""
+        return reduce(cls.plus, several, cls())
+
+
+def _plus(one: Any, other: Any) -> Any:  # noqa: ANN401 - numbers, or figures in figures
+    return one.plus(other) if isinstance(one, Addable) else one + other
+
+
+class StoryParts(Addable, frozen=True, omit_defaults=True):
+    """The tokens of one prompt, or of several, by part.
 
     - ``system``: the system prompt, the first time that a branch sends it; ``resent``: the same text again, in later
       calls of the branch (static re-send).
@@ -44,17 +62,13 @@ class StoryParts(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def total(self) -> int:
-        """All of them."""
-        return sum(getattr(self, name) for name in self.__struct_fields__)
+        """The tokens of all parts."""
+        return sum([getattr(self, name) for name in self.__struct_fields__])
 
     @property
     def waste(self) -> Mapping[str, int]:
         """What need not have been sent, by cause."""
         return {name: getattr(self, name) for name in WASTE}
-
-    def plus(self, other: "StoryParts") -> "StoryParts":
-        """The sum of both, part by part."""
-        return StoryParts(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
 class RepackStory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,7 +83,7 @@ class RepackStory(msgspec.Struct, frozen=True, omit_defaults=True):
     warm: bool = False
 
 
-class Inflicted(msgspec.Struct, frozen=True, omit_defaults=True):
+class Inflicted(Addable, frozen=True, omit_defaults=True):
     """What paging itself cost a call, in units of one uncached input token.
 
     ``stubs`` is what the tokens cost that it put into the prompt, ``page_ins`` and ``corrections`` the requests that
@@ -94,23 +108,43 @@ class Inflicted(msgspec.Struct, frozen=True, omit_defaults=True):
         """The tokens of prompts that were sent once more."""
         return self.page_in_tokens + self.correction_tokens
 
-    def plus(self, other: "Inflicted") -> "Inflicted":
-        """The sum of both."""
-        return Inflicted(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
-
-class CallStory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One answered call.
+class CallFigures(Addable, frozen=True, omit_defaults=True, kw_only=True):
+    """The figures of an answered call that sums of calls have, too: a field here is a sum in every report.
 
     ``client`` are the parts of the prompt as the client sent it, ``sent`` of the first one that went upstream.
-    ``input``, ``cached``, ``written`` and ``output`` are tokens of all its requests together; ``estimated`` where the
-    provider did not report them. ``cost`` is theirs in units of one uncached input token, ``cost_before`` what the call
-    would have cost if nothing had ever been paged; ``dollars`` where the price is known. ``pages_in`` counts pages that
-    were asked for, ``missed`` those of them that the session had never asked for before, ``schemas_in`` tools,
-    ``corrected`` calls that did not fit. ``working`` are the tokens of the working set: pages in use within the last
-    ten calls. ``calls`` are the names of the tools that the answer calls. ``cached_before`` are the tokens that the
-    cache would have held if nothing had ever been paged, ``new`` those of the client's prompt that no call of the
-    session had sent before; ``inflicted`` is what paging itself cost.
+    ``input``, ``cached``, ``written`` and ``output`` are tokens of all ``requests`` together. ``cost`` is theirs in
+    units of one uncached input token, ``cost_before`` the cost without ctxpager. ``pages_in`` counts pages that were
+    fetched back, ``missed`` those of them for the first time in the session, ``schemas_in`` tools, ``corrected`` calls
+    that did not fit. ``working`` are the tokens of the working set, pages in use within the last ten calls; of several
+    calls, the largest. ``cached_before`` are the tokens that the cache would have held without ctxpager, ``new`` those
+    of the client's prompt that no call of the session had sent before; ``inflicted`` is the cost of paging itself.
+    """
+
+    client: StoryParts = StoryParts()
+    sent: StoryParts = StoryParts()
+    input: int = 0
+    cached: int = 0
+    written: int = 0
+    output: int = 0
+    requests: int = 1
+    cost: float = 0.0
+    cost_before: float = 0.0
+    pages_in: int = 0
+    missed: int = 0
+    schemas_in: int = 0
+    corrected: int = 0
+    working: int = 0
+    cached_before: int = 0
+    new: int = 0
+    inflicted: Inflicted = Inflicted()
+
+
+class CallStory(CallFigures, frozen=True, omit_defaults=True):
+    """One answered call.
+
+    ``estimated`` where the provider did not report its tokens, ``dollars`` are None where the price is not known.
+    ``calls`` are the names of the tools that the answer calls.
     """
 
     branch: int
@@ -118,28 +152,11 @@ class CallStory(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     at: float
     model: str
-    client: StoryParts
-    sent: StoryParts
-    input: int = 0
-    cached: int = 0
-    written: int = 0
-    output: int = 0
     estimated: bool = False
-    requests: int = 1
-    cost: float = 0.0
-    cost_before: float = 0.0
     dollars: float | None = None
     dollars_before: float | None = None
-    pages_in: int = 0
-    missed: int = 0
-    schemas_in: int = 0
-    corrected: int = 0
-    working: int = 0
     repack: RepackStory | None = None
     calls: Sequence[str] = ()
-    cached_before: int = 0
-    new: int = 0
-    inflicted: Inflicted = Inflicted()
 
 
 class PageStory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,13 +190,9 @@ class Story(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def client(self) -> StoryParts:
         """The parts of all prompts as the client sent them."""
-        return _sum(call.client for call in self.calls)
+        return StoryParts.sum(call.client for call in self.calls)
 
     @property
     def sent(self) -> StoryParts:
         """The parts of all prompts as they went upstream."""
-        return _sum(call.sent for call in self.calls)
-
-
-def _sum(parts: Iterable[StoryParts]) -> StoryParts:
-    return reduce(StoryParts.plus, parts, StoryParts())
+        return StoryParts.sum(call.sent for call in self.calls)

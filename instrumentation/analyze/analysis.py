@@ -4,7 +4,7 @@ import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property
 from hashlib import blake2b
 from importlib.resources import files as resources
 from importlib.resources.abc import Traversable
@@ -106,12 +106,12 @@ class Analysis:
     @cached_property
     def totals(self) -> Totals:
         """The tokens of all prompts."""
-        return reduce(Totals.plus, (one.session.totals for one in self.sessions), Totals())
+        return Totals.sum(one.session.totals for one in self.sessions)
 
     @cached_property
     def paid(self) -> PaidCalls:
         """What all calls cost."""
-        return reduce(PaidCalls.plus, (one.session.paid for one in self.sessions), PaidCalls())
+        return PaidCalls.sum(one.session.paid for one in self.sessions)
 
     @cached_property
     def waste(self) -> Mapping[str, Spending]:

@@ -4,7 +4,6 @@ All values are small and hold no text of a prompt, so that those of many session
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ import msgspec
 
 from instrumentation.accounting import client_cost
 from instrumentation.accounting.billing import MILLION, Charged, priced_as
-from instrumentation.accounting.call_story import WASTE, StoryParts
+from instrumentation.accounting.call_story import WASTE, Addable, StoryParts
 from instrumentation.accounting.client_cost import Counted
 from instrumentation.accounting.waste.branch import WasteBranch
 from instrumentation.accounting.waste.items import shared
@@ -40,18 +39,14 @@ WASTED = "s"
 """The letter of a page that is stale, a duplicate or superseded."""
 
 
-class Spending(msgspec.Struct, frozen=True):
+class Spending(Addable, frozen=True):
     """Money: in units of one uncached input token of the call's model, and in dollars as far as prices are known."""
 
     units: float = 0.0
     dollars: float = 0.0
 
-    def plus(self, other: "Spending") -> "Spending":
-        """The sum of both."""
-        return Spending(self.units + other.units, self.dollars + other.dollars)
 
-
-class PaidCalls(msgspec.Struct, frozen=True):
+class PaidCalls(Addable, frozen=True):
     """What calls took and cost.
 
     ``reported`` are the calls whose tokens the provider has counted, of which ``partly`` those with an answer that was
@@ -71,22 +66,6 @@ class PaidCalls(msgspec.Struct, frozen=True):
     output: int = 0
     told: Spending = Spending()
     guessed: Spending = Spending()
-
-    def plus(self, other: "PaidCalls") -> "PaidCalls":
-        """The sum of both."""
-        return PaidCalls(
-            self.calls + other.calls,
-            self.reported + other.reported,
-            self.partly + other.partly,
-            self.unpriced + other.unpriced,
-            self.input + other.input,
-            self.telling + other.telling,
-            self.cached + other.cached,
-            self.written + other.written,
-            self.output + other.output,
-            self.told.plus(other.told),
-            self.guessed.plus(other.guessed),
-        )
 
     @property
     def cost(self) -> Spending:
@@ -145,9 +124,9 @@ def summed_up(prepared: Prepared, contenders: Sequence[Contender], models: Model
     recording, found, bills = prepared.recording, as_reported(anatomy(prepared), prepared), prepared.bills(models)
     steps = recording.steps
     calls = list(_calls(prepared, found, bills, models))
-    waste = [reduce(Spending.plus, (one.waste[at] for one in calls), Spending()) for at in range(len(WASTE))]
+    waste = [Spending.sum(one.waste[at] for one in calls) for at in range(len(WASTE))]
     times = [step.at for at, step in enumerate(steps) if step.at != BEGINNING + at and 0 < step.at < FUTURE]
-    spent = reduce(PaidCalls.plus, (one.paid for one in calls), PaidCalls())
+    spent = PaidCalls.sum(one.paid for one in calls)
     scale = spent.cost.units / bills[-1].cost if bills[-1].cost else 0.0
     played = [outcome for one in contenders for outcome in outcomes_of(prepared, one, models, bills)]
     return SessionSummary(

@@ -125,7 +125,7 @@ def _waste(analysis: Analysis, sheet: _Sheet) -> Iterator[str]:
     client, waste = analysis.totals.client, analysis.waste
     ordered = sorted(WASTE, key=lambda cause: -getattr(client, cause))
     rows = [(PARTS[cause], *_cost_of(getattr(client, cause), waste[cause], analysis)) for cause in ordered]
-    whole = ("all of it", *_cost_of(wasted(analysis.totals), all_waste(analysis), analysis))
+    whole = ("all of it", *_cost_of(wasted(analysis.totals), Spending.sum(analysis.waste.values()), analysis))
     head = ("what need not have been sent", "tokens", "of all", "$", "of cost", "units*")
     yield from sheet.table(head, [*rows, whole])
     yield from sheet.notes(_notes_on_waste(analysis))
@@ -147,14 +147,6 @@ def _cost_of(tokens: int, spent: Spending, analysis: Analysis) -> Iterator[str]:
     yield _dollars(spent.dollars, analysis.paid)
     yield share_of(spent.units, analysis.paid.cost.units)
     yield short(spent.units)
-
-
-def all_waste(analysis: Analysis) -> Spending:
-    """What all waste cost, at the least."""
-    found = Spending()
-    for one in analysis.waste.values():
-        found = found.plus(one)
-    return found
 
 
 def _sessions(analysis: Analysis, sheet: _Sheet) -> Iterator[str]:

@@ -2,18 +2,19 @@
 
 PARTS = {
     "system": "system prompt (first call)",
-    "resent": "system prompt (resent every call)",
     "schemas": "tools that are called",
-    "unused_schemas": "tools that are never called",
     "user": "user messages",
     "assistant": "assistant messages",
     "results": "results in use",
-    "stale": "stale results",
-    "duplicates": "duplicate results",
-    "superseded": "outdated file versions",
-    "stubs": "put in by paging",
     "other": "other",
+    "stubs": "put in by paging",
+    "resent": "system prompt (resent every call)",
+    "unused_schemas": "tools that are never called",
+    "stale": "stale results",
+    "superseded": "outdated file versions",
+    "duplicates": "duplicate results",
 }
+"""In the order in which charts stack them: what a prompt needs at the bottom, what need not have been sent on top."""
 
 FORMS = {"whole": "full", "slim": "shortened", "deferred": "name only"}
 """The forms that a tool is sent in: as it came, with shorter descriptions, or without its parameters."""

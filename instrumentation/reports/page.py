@@ -7,10 +7,12 @@ import json
 from functools import cache
 from importlib.resources import files
 from string import Template
+from typing import Any
 
 import msgspec
 
-from instrumentation.accounting.call_story import PageStory, Story
+from instrumentation.accounting.call_story import WASTE, CallStory, Inflicted, PageStory, RepackStory, Story
+from instrumentation.reports.labels import PARTS
 
 SCRIPTS = (
     "values.js",
@@ -54,8 +56,29 @@ def values(story: Story, *, with_content: bool = False) -> str:
 
 
 def script() -> str:
-    """The charts' script, for this file and for whoever else shows stories."""
-    return "".join(map(_file, SCRIPTS))
+    """The charts' script, for this file and for the dashboard: the contract with the story first."""
+    return f"globalThis.ctxpager = {json.dumps(_contract())};\n" + "".join(map(_file, SCRIPTS))
+
+
+def _contract() -> dict[str, Any]:
+    """The parts of a prompt, and the defaults of fields, which a story leaves out."""
+    kinds: dict[str, type[msgspec.Struct]] = {
+        "call": CallStory,
+        "repack": RepackStory,
+        "inflicted": Inflicted,
+        "page": PageStory,
+    }
+    return {
+        "PARTS": [{"name": name, "label": label, "waste": name in WASTE} for name, label in PARTS.items()],
+        "DEFAULTS": {
+            name: {
+                field.name: msgspec.to_builtins(field.default)
+                for field in msgspec.structs.fields(kind)
+                if field.default is not msgspec.NODEFAULT
+            }
+            for name, kind in kinds.items()
+        },
+    }
 
 
 def style() -> str:

@@ -284,11 +284,11 @@ def test_without_prices_there_are_no_dollars(report, made_up):
 
 def test_a_session_that_paging_made_dearer_says_so(report):
     calls = [
-        CallStory(0, at, 1, 0.0, "m", StoryParts(user=9), StoryParts(user=9), cost=12.0, cost_before=10.0)
+        CallStory(0, at, 1, 0.0, "m", client=StoryParts(user=9), sent=StoryParts(user=9), cost=12.0, cost_before=10.0)
         for at in (0, 1)
     ]
     shown = report(Story("dear", "", calls))
-    assert "Dearer by" in shown.locator("[data-sum=saved]").inner_text()
+    assert "Costs more by" in shown.locator("[data-sum=saved]").inner_text()
     assert sums(shown)["saved"] == "4"
     assert "+20.0 %" in shown.locator("[data-sum=saved]").inner_text()
 
@@ -399,8 +399,8 @@ def test_nothing_in_a_story_becomes_markup(report):
         1,
         1.0,
         NASTY,
-        StoryParts(user=5),
-        StoryParts(user=5),
+        client=StoryParts(user=5),
+        sent=StoryParts(user=5),
         repack=RepackStory(NASTY, NASTY, 1),
         pages_in=1,
         calls=[NASTY],
@@ -418,7 +418,7 @@ def test_nothing_in_a_story_becomes_markup(report):
 
 
 def test_content_is_shown_only_on_demand(report):
-    call = CallStory(0, 0, 1, 1.0, "m", StoryParts(user=5), StoryParts(user=5))
+    call = CallStory(0, 0, 1, 1.0, "m", client=StoryParts(user=5), sent=StoryParts(user=5))
     story = Story(
         "s", "", [call], [PageStory("pg_0123456789abcdef", 0, "result", "read", 7, "u", "a file", "its text")]
     )

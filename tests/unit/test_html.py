@@ -43,7 +43,8 @@ SIGHTS = {
     "no blue": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
 }
 STATES = ("resident", "used", "stale", "evicted", "faulted")
-PARTS = re.findall(r'\{ name: "(\w+)", label: "[^"]+"(?:, waste: (true))? \}', script().split("const STATES")[0])
+CONTRACT = msgspec.json.decode(script().partition(" = ")[2].partition(";\n")[0])
+PARTS = [part["name"] for part in CONTRACT["PARTS"]]
 
 
 class Elements(HTMLParser):
@@ -75,7 +76,15 @@ def told(text):
 
 def a_story(text):
     call = CallStory(
-        0, 0, 1, 1.0, text, StoryParts(user=5), StoryParts(user=5), repack=RepackStory(text, text), calls=[text]
+        0,
+        0,
+        1,
+        1.0,
+        text,
+        client=StoryParts(user=5),
+        sent=StoryParts(user=5),
+        repack=RepackStory(text, text),
+        calls=[text],
     )
     return Story(text, text, [call], [PageStory(text, 0, text, text, 7, "u", about=text, content=text)], policy=text)
 
@@ -141,14 +150,14 @@ def test_every_script_of_the_charts_is_in_the_file_once():
 
 
 def test_the_charts_know_every_part_and_every_cause_of_waste():
-    assert {name for name, _ in PARTS} == set(StoryParts.__struct_fields__)
-    assert {name for name, waste in PARTS if waste} == set(WASTE)
+    assert set(PARTS) == set(StoryParts.__struct_fields__)
+    assert {part["name"] for part in CONTRACT["PARTS"] if part["waste"]} == set(WASTE)
 
 
 def test_the_charts_know_every_field_of_a_call_and_its_default():
-    known = re.search(r"const EMPTY_CALL = \{(.*?)\};", script(), re.DOTALL).group(1)
-    names = set(re.findall(r"^\s*(\w+):", known, re.MULTILINE))
-    assert names | {"client", "sent", "inflicted"} == set(CallStory.__struct_fields__)
+    always = {"branch", "call", "attempt", "at", "model"}
+    assert CONTRACT["DEFAULTS"]["call"].keys() | always == set(CallStory.__struct_fields__)
+    assert CONTRACT["DEFAULTS"]["call"]["requests"] == 1
 
 
 def colours(scheme):
@@ -183,7 +192,7 @@ def seen(colour, sight):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_stand_out_from_the_background(scheme):
     found = colours(scheme)
-    marks = [*STATES, *(name for name, _ in PARTS), "repack", "cost", "before", "focus"]
+    marks = [*STATES, *PARTS, "repack", "cost", "before", "focus"]
     assert {name: found[name] for name in marks if contrast(found[name], found["back"]) < 3} == {}
     words = ["ink", "quiet", "good", "bad"]
     assert {name for name in words for back in ("back", "page") if contrast(found[name], found[back]) < 4.5} == set()
@@ -193,6 +202,6 @@ def test_colours_stand_out_from_the_background(scheme):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_states_and_neighbouring_parts_can_be_told_apart_with_any_sight(scheme, sight):
     found = colours(scheme)
-    pairs = [*combinations(STATES, 2), *pairwise(name for name, _ in PARTS)]
+    pairs = [*combinations(STATES, 2), *pairwise(PARTS)]
     alike = [pair for pair in pairs if math.dist(*(seen(found[name], sight) for name in pair)) < 18]
     assert alike == []

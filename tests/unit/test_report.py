@@ -60,7 +60,7 @@ def call(number, *, branch=0, dollars=None, **more):
     }
     inflicted = Inflicted(stubs=6.0) if paged else Inflicted()
     values = {"inflicted": inflicted, "cached_before": 100, "input": sent.total, **values, **more}
-    return CallStory(branch, number, 1, number * DAY / 2, "some-model", client, sent, **values)
+    return CallStory(branch, number, 1, number * DAY / 2, "some-model", client=client, sent=sent, **values)
 
 
 REPACK = RepackStory("policy", "1 of 1 pages can go", 1, 840, 30, 34.5, warm=True)
@@ -209,7 +209,7 @@ def test_no_number_is_cut_in_eighty_columns_or_fewer():
 
 
 def test_an_empty_prompt_breaks_nothing():
-    empty = Story("s_1", "", [CallStory(0, 1, 1, 0.0, "m", StoryParts(), StoryParts())])
+    empty = Story("s_1", "", [CallStory(0, 1, 1, 0.0, "m")])
     told = lines(reported(empty, by="call", overview=True))
     assert told[2] == "session s_1, unknown agent, m"
     assert report_words.values(ledger([empty]).total)["amplification"] == 0.0

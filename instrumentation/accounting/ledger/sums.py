@@ -6,18 +6,12 @@ in: ``client = upstream + avoided - inflicted``. The same holds for money. Group
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import reduce
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from instrumentation.accounting.call_story import (
-    CallStory,
-    Inflicted,
-    Story,
-    StoryParts,
-)
+from instrumentation.accounting.call_story import CallFigures, CallStory, RepackStory, Story, StoryParts
 from instrumentation.accounting.ledger.session_story import recordings, story
 
 __all__ = ["KEYS", "Ledger", "LedgerRow", "LedgerSums", "grouped", "ledger", "peaks", "recordings", "story"]
@@ -28,78 +22,45 @@ TREND = 12
 _Item = TypeVar("_Item")
 
 
-class LedgerSums(msgspec.Struct, frozen=True):
-    """Calls added up, as ``CallStory`` has them.
+class LedgerSums(CallFigures, frozen=True, kw_only=True):
+    """The figures of calls added up.
 
     ``estimated`` and ``unpriced`` count the calls of which the provider reported no tokens, and those whose model's
-    price is not known, which are in no sum of dollars. ``working`` is the largest working set.
+    price is not known, which are in no sum of dollars.
     """
 
     calls: int = 0
-    client: StoryParts = StoryParts()
-    sent: StoryParts = StoryParts()
-    new: int = 0
     requests: int = 0
-    input: int = 0
-    cached: int = 0
-    written: int = 0
-    output: int = 0
-    cached_before: int = 0
     estimated: int = 0
-    cost: float = 0.0
-    cost_before: float = 0.0
     dollars: float = 0.0
     dollars_before: float = 0.0
     dollars_inflicted: float = 0.0
     unpriced: int = 0
-    inflicted: Inflicted = Inflicted()
-    pages_in: int = 0
-    missed: int = 0
     evicted: int = 0
-    schemas_in: int = 0
-    corrected: int = 0
     repacks: int = 0
     rewritten: int = 0
-    working: int = 0
 
     @classmethod
     def of(cls, call: CallStory) -> "LedgerSums":
         """One call."""
-        known = call.dollars is not None
+        known, repack = call.dollars is not None, call.repack or RepackStory("", "")
         per_unit = (call.dollars or 0.0) / call.cost if call.cost else 0.0
         return cls(
+            **{name: getattr(call, name) for name in CallFigures.__struct_fields__},
             calls=1,
-            client=call.client,
-            sent=call.sent,
-            new=call.new,
-            requests=call.requests,
-            input=call.input,
-            cached=call.cached,
-            written=call.written,
-            output=call.output,
-            cached_before=call.cached_before,
             estimated=int(call.estimated),
-            cost=call.cost,
-            cost_before=call.cost_before,
             dollars=call.dollars or 0.0,
             dollars_before=(call.dollars_before or 0.0) if known else 0.0,
             dollars_inflicted=call.inflicted.cost * per_unit,
             unpriced=int(not known),
-            inflicted=call.inflicted,
-            pages_in=call.pages_in,
-            missed=call.missed,
-            evicted=call.repack.pages if call.repack else 0,
-            schemas_in=call.schemas_in,
-            corrected=call.corrected,
+            evicted=repack.pages,
             repacks=int(call.repack is not None),
-            rewritten=call.repack.rewritten if call.repack else 0,
-            working=call.working,
+            rewritten=repack.rewritten,
         )
 
     def plus(self, other: "LedgerSums") -> "LedgerSums":
-        """The sum of both."""
-        added = {name: _plus(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__}
-        return LedgerSums(**{**added, "working": max(self.working, other.working)})
+        """The sum of both, with the larger working set."""
+        return msgspec.structs.replace(super().plus(other), working=max(self.working, other.working))
 
     # ---- tokens
 
@@ -179,10 +140,6 @@ class LedgerSums(msgspec.Struct, frozen=True):
         return self.cached_before / self.client.total if self.client.total else 0.0
 
 
-def _plus(one: Any, other: Any) -> Any:  # noqa: ANN401 - numbers, or what has its own way to be added
-    return one.plus(other) if isinstance(one, StoryParts | Inflicted) else one + other
-
-
 class LedgerRow(msgspec.Struct, frozen=True):
     """One group: what it is called, how many sessions have calls in it, and what these come to.
 
@@ -235,7 +192,7 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], str]) -> Iterator[tup
 
 
 def _row(name: str, entries: Sequence[Entry]) -> LedgerRow:
-    sums = reduce(LedgerSums.plus, (LedgerSums.of(call) for _, call in entries), LedgerSums())
+    sums = LedgerSums.sum(LedgerSums.of(call) for _, call in entries)
     trend = peaks([call.sent.total for _, call in entries], TREND)
     return LedgerRow(name, len({one.session for one, _ in entries}), sums, trend)
 

@@ -6,13 +6,10 @@ counts, so that the parts of a call add up to its prompt as it is priced.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import NamedTuple
 
-import msgspec
-
 from instrumentation.accounting.billing import tokens_in
-from instrumentation.accounting.call_story import WASTE, PageStory, StoryParts
+from instrumentation.accounting.call_story import WASTE, Addable, PageStory, StoryParts
 from instrumentation.accounting.waste.branch import WasteBranch, WastePage
 from instrumentation.accounting.waste.items import shared, taken_apart
 from instrumentation.replay.page_needs import Need
@@ -36,18 +33,13 @@ class CallAnatomy(NamedTuple):
     scale: float = 1.0
 
 
-class Totals(msgspec.Struct, frozen=True):
+class Totals(Addable, frozen=True):
     """The sums of some answered calls, of one session or of many."""
 
     calls: int = 0
     client: StoryParts = StoryParts()
     sent: int = 0
     fresh: int = 0
-
-    def plus(self, other: "Totals") -> "Totals":
-        """The sums of both."""
-        client = self.client.plus(other.client)
-        return Totals(self.calls + other.calls, client, self.sent + other.sent, self.fresh + other.fresh)
 
     @property
     def amplification(self) -> float:
@@ -85,8 +77,7 @@ class Anatomy:
     @property
     def totals(self) -> Totals:
         """The sums of its answered calls."""
-        each = (Totals(1, call.client, call.sent, call.fresh) for call in self.calls if call.answered)
-        return reduce(Totals.plus, each, Totals())
+        return Totals.sum(Totals(1, call.client, call.sent, call.fresh) for call in self.calls if call.answered)
 
     def pages(self, chosen: Sequence[int] | None = None, *, with_content: bool = False) -> list[PageStory]:
         """What became of each page in the order of their coming, branch by branch.

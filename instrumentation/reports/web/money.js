@@ -178,7 +178,7 @@
         key("fault", "page-in"),
       );
       this.plot.describe(
-        `${ctxpager.number(sums.cost)} units against ${ctxpager.number(sums.costBefore)} without ctxpager; ${sums.repacks} repacks, ${sums.pagesIn} page-ins.`,
+        `${ctxpager.number(sums.cost)} units against ${ctxpager.number(sums.cost_before)} without ctxpager; ${sums.repacks} repacks, ${sums.pages_in} page-ins.`,
       );
       this.table.update();
       this.draw();

@@ -146,15 +146,15 @@
       dollars === null
         ? [`${ctxpager.number(units)}`, "units"]
         : [ctxpager.dollars(dollars), `${ctxpager.number(units)} units`];
-    const [before, cost] = sums.dollars === null ? [sums.costBefore, sums.cost] : [sums.dollarsBefore, sums.dollars];
+    const [before, cost] = sums.dollars === null ? [sums.cost_before, sums.cost] : [sums.dollars_before, sums.dollars];
     const saved = before - cost;
     const how = sums.dollars === null ? ctxpager.number(Math.abs(saved)) : ctxpager.dollars(Math.abs(saved));
     return [
       tile("cost", "Cost", ...paid(sums.cost, sums.dollars)),
-      tile("cost_before", "If nothing were done", ...paid(sums.costBefore, sums.dollarsBefore)),
+      tile("cost_before", "Without ctxpager", ...paid(sums.cost_before, sums.dollars_before)),
       tile(
         "saved",
-        saved < 0 ? "Dearer by" : "Saved, net",
+        saved < 0 ? "Costs more by" : "Saved, net",
         how,
         `${ctxpager.signed(cost - before, before)}`,
         saved < 0 ? "cx-bad" : saved > 0 ? "cx-good" : "",
@@ -182,7 +182,7 @@
         "client",
         "Tokens before",
         ctxpager.number(sums.clientTokens),
-        sums.fresh ? `a token was sent ${(sums.clientTokens / sums.fresh).toFixed(1)} times on average` : "all prompts together",
+        sums.new ? `a token was sent ${(sums.clientTokens / sums.new).toFixed(1)} times on average` : "all prompts together",
       ),
       tile(
         "sent",
@@ -200,10 +200,10 @@
         "hit_rate",
         "Cache hit rate",
         ctxpager.share(sums.cached, sums.input),
-        sums.cachedBefore ? `${ctxpager.share(sums.cachedBefore, sums.clientTokens)} without ctxpager` : "",
+        sums.cached_before ? `${ctxpager.share(sums.cached_before, sums.clientTokens)} without ctxpager` : "",
       ),
-      tile("pages_in", "Page-ins", ctxpager.number(sums.pagesIn), `and ${many(sums.schemasIn, "schema")}${wrong}`),
-      tile("repacks", "Repacks", ctxpager.number(sums.repacks), `${many(sums.moved, "page")} evicted`),
+      tile("pages_in", "Page-ins", ctxpager.number(sums.pages_in), `and ${many(sums.schemas_in, "schema")}${wrong}`),
+      tile("repacks", "Repacks", ctxpager.number(sums.repacks), `${many(sums.evicted, "page")} evicted`),
     );
   }
 

@@ -1,23 +1,8 @@
 // What charts and tables show, computed from a story: sums, parts, the cells of the page map, and how numbers are written.
 "use strict";
 {
-  const ctxpager = (globalThis.ctxpager ??= {});
-
-  // In the order in which they are stacked: what a prompt needs at the bottom, what need not have been sent on top.
-  const PARTS = [
-    { name: "system", label: "system prompt" },
-    { name: "schemas", label: "tools that are called" },
-    { name: "user", label: "user" },
-    { name: "assistant", label: "assistant" },
-    { name: "results", label: "results in use" },
-    { name: "other", label: "other" },
-    { name: "stubs", label: "put in by paging" },
-    { name: "resent", label: "system prompt (resent every call)", waste: true },
-    { name: "unused_schemas", label: "tools that are never called", waste: true },
-    { name: "stale", label: "stale results", waste: true },
-    { name: "superseded", label: "outdated file versions", waste: true },
-    { name: "duplicates", label: "duplicate results", waste: true },
-  ];
+  const { ctxpager } = globalThis;
+  const { PARTS, DEFAULTS } = ctxpager; // as the server has them: a story leaves fields out that have their default
 
   // A state's place in this list is its number in the cells. Where one pixel stands for many cells, the last one wins.
   const STATES = [
@@ -34,55 +19,19 @@
     NUMBERS[state.letter.charCodeAt(0)] = number;
   });
 
-  const EMPTY_CALL = {
-    branch: 0,
-    call: 0,
-    attempt: 0,
-    at: 0,
-    model: "",
-    input: 0,
-    cached: 0,
-    written: 0,
-    output: 0,
-    estimated: false,
-    requests: 1,
-    cost: 0,
-    cost_before: 0,
-    dollars: null,
-    dollars_before: null,
-    pages_in: 0,
-    missed: 0,
-    schemas_in: 0,
-    corrected: 0,
-    working: 0,
-    repack: null,
-    calls: [],
-    cached_before: 0,
-    new: 0,
-  };
-  const EMPTY_REPACK = { cause: "", reason: "", pages: 0, saved: 0, rewritten: 0, price: 0, warm: false };
-  const EMPTY_PAGE = { name: "", branch: 0, kind: "", tool: "", tokens: 0, states: "", about: "", content: "" };
-  const EMPTY_INFLICTED = {
-    stubs: 0,
-    page_ins: 0,
-    corrections: 0,
-    rewritten: 0,
-    page_in_tokens: 0,
-    correction_tokens: 0,
-  };
+  const FIGURES = Object.keys(DEFAULTS.call).filter((name) => typeof DEFAULTS.call[name] === "number");
   const EMPTY_PARTS = Object.fromEntries(PARTS.map((part) => [part.name, 0]));
 
   const total = (parts) => PARTS.reduce((sum, part) => sum + parts[part.name], 0);
   const add = (calls, value) => calls.reduce((sum, call) => sum + value(call), 0);
 
-  // Fields that have their default are not in the story.
   const wholeCall = (call) => ({
-    ...EMPTY_CALL,
+    ...DEFAULTS.call,
     ...call,
     client: { ...EMPTY_PARTS, ...call.client },
     sent: { ...EMPTY_PARTS, ...call.sent },
-    repack: call.repack ? { ...EMPTY_REPACK, ...call.repack } : null,
-    inflicted: { ...EMPTY_INFLICTED, ...call.inflicted },
+    repack: call.repack ? { ...DEFAULTS.repack, ...call.repack } : null,
+    inflicted: { ...DEFAULTS.inflicted, ...call.inflicted },
   });
 
   const summed = (calls, side) =>
@@ -94,33 +43,22 @@
     const known = calls.length > 0 && calls.every((call) => call.dollars !== null && call.dollars_before !== null);
     const repacks = calls.filter((call) => call.repack);
     return {
+      ...Object.fromEntries(FIGURES.map((name) => [name, add(calls, (call) => call[name])])),
       calls: calls.length,
       branches: new Set(calls.map((call) => call.branch)).size,
-      requests: add(calls, (call) => call.requests),
       client,
       sent,
       clientTokens: total(client),
       sentTokens: total(sent),
-      input: add(calls, (call) => call.input),
-      cached: add(calls, (call) => call.cached),
-      written: add(calls, (call) => call.written),
-      cachedBefore: add(calls, (call) => call.cached_before),
-      fresh: add(calls, (call) => call.new),
-      output: add(calls, (call) => call.output),
-      cost: add(calls, (call) => call.cost),
-      costBefore: add(calls, (call) => call.cost_before),
       dollars: known ? add(calls, (call) => call.dollars) : null,
-      dollarsBefore: known ? add(calls, (call) => call.dollars_before) : null,
-      pagesIn: add(calls, (call) => call.pages_in),
-      schemasIn: add(calls, (call) => call.schemas_in),
-      corrected: add(calls, (call) => call.corrected),
+      dollars_before: known ? add(calls, (call) => call.dollars_before) : null,
       repacks: repacks.length,
-      moved: add(repacks, (call) => call.repack.pages),
+      evicted: add(repacks, (call) => call.repack.pages),
       rewritten: add(repacks, (call) => call.repack.rewritten),
       inflicted: Object.fromEntries(
-        Object.keys(EMPTY_INFLICTED).map((name) => [name, add(calls, (call) => call.inflicted[name])]),
+        Object.keys(DEFAULTS.inflicted).map((name) => [name, add(calls, (call) => call.inflicted[name])]),
       ),
-      estimated: add(calls, (call) => (call.estimated ? 1 : 0)),
+      estimated: calls.filter((call) => call.estimated).length,
     };
   }
 
@@ -146,7 +84,7 @@
     const places = [...all.keys()].filter((at) => branch === null || all[at].branch === branch);
     const calls = places.map((at) => all[at]);
     const pages = (story.pages ?? [])
-      .map((page) => ({ ...EMPTY_PAGE, ...page }))
+      .map((page) => ({ ...DEFAULTS.page, ...page }))
       .filter((page) => branch === null || page.branch === branch);
     const told = sums(calls);
     return {
@@ -213,7 +151,6 @@
   }
 
   Object.assign(ctxpager, {
-    PARTS,
     STATES,
     read,
     lifeOf,
