@@ -61,7 +61,7 @@ class CostAware:
     growth: float = GROWTH
     horizon: float = 2.0
     patience: float = 1.0
-    margin: float = 0.03
+    margin: float = 0.05
     soon: int = 12
     cover: float = 1.0
     limit: int = 0

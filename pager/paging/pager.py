@@ -225,4 +225,3 @@ class Pager:
     def _text(self, dialect: Dialect, source: Source) -> str | None:
         raw = self.tables.fetch(source.message)
         return None if raw is None else text_at(dialect, raw, source.key)
-
