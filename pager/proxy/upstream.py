@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,51 +20,16 @@ from pager.wire.dialect import Dialect
 from pager.wire.dialects import load as load_dialect
 
 HOP = frozenset(
-    {
-        b"connection",
-        b"content-length",
-        b"expect",
-        b"host",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
+    b"connection content-length expect host keep-alive proxy-authenticate proxy-authorization proxy-connection te "
+    b"trailer transfer-encoding upgrade".split()
 )
 STATUSES = range(200, 600)  # of answers; what is below comes before one, or switches protocols, which we never ask for
 BODILESS = frozenset({204, 304})
 OWN = b"x-pager-"  # headers of ours, never sent on
 # What providers serve below their base URL. Anything else (HEAD /api/hello) is meant for the host itself.
-RESOURCES = frozenset(
-    {
-        "assistants",
-        "audio",
-        "batches",
-        "chat",
-        "completions",
-        "containers",
-        "conversations",
-        "embeddings",
-        "evals",
-        "files",
-        "fine_tuning",
-        "images",
-        "messages",
-        "models",
-        "moderations",
-        "organizations",
-        "realtime",
-        "responses",
-        "skills",
-        "threads",
-        "uploads",
-        "vector_stores",
-        "videos",
-    }
+RESOURCES = re.compile(
+    "assistants|audio|batches|chat|completions|containers|conversations|embeddings|evals|files|fine_tuning|images|"
+    "messages|models|moderations|organizations|realtime|responses|skills|threads|uploads|vector_stores|videos"
 )
 _CLOSED = frozenset({errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE})
 _AUTOMATIC = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
@@ -72,7 +38,7 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 
 
 def passed_on(headers: RawHeaders, *, also: Iterable[bytes] = ()) -> list[tuple[bytes, bytes]]:
-    """The headers that go to the other side: all but those of this hop, those the hop's own list names, and ours."""
+    """The headers for the other side: all but those of this hop, those that its Connection header names, and ours."""
     headers = list(headers)
     named = {
         part.strip().lower() for name, value in headers if name.lower() == b"connection" for part in value.split(b",")
@@ -84,12 +50,11 @@ def passed_on(headers: RawHeaders, *, also: Iterable[bytes] = ()) -> list[tuple[
 
 
 def headers_for_client(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
-    """The response's headers for the client; its length stays, as the bytes do, unless it is of a body not sent."""
-    kept = passed_on(response.raw_headers)
-    length = [(name, value) for name, value in response.raw_headers if name.lower() == b"content-length"]
-    if response.status in BODILESS:
-        length = []
-    return [(name.lower(), value) for name, value in kept + length]
+    """The response's headers for the client; its length stays, unless it is of a body that is not sent."""
+    headers = passed_on(response.raw_headers)
+    if response.status not in BODILESS:
+        headers += [(name, value) for name, value in response.raw_headers if name.lower() == b"content-length"]
+    return [(name.lower(), value) for name, value in headers]
 
 
 def error_text(error: BaseException) -> str:
@@ -108,7 +73,7 @@ def _text(value: bytes) -> str:
 
 @dataclass(slots=True)
 class _ConnectionUse:
-    """What a request is sent on: ``kept`` where the connection had been used before."""
+    """The connection of a request; ``kept`` if it had been used before."""
 
     kept: bool = False
 
@@ -120,7 +85,7 @@ async def _note_reuse(_: aiohttp.ClientSession, context: SimpleNamespace, __: ob
 def _is_unanswered(error: Exception) -> bool:
     """Whether the provider closed the connection, and not in the middle of an answer's head.
 
-    One that closes it while our bytes are on their way resets it; a head that a reset cut is not seen.
+    A provider that closes it while our bytes are on their way resets it; a head that a reset cut is not seen.
     """
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return isinstance(error.message, str)
@@ -142,7 +107,7 @@ def _end_with_connection(response: aiohttp.ClientResponse) -> None:
 
 
 async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The answer's bytes, as far as they are needed to know that they are more than the limit."""
+    """The answer's bytes; where they are more than the limit, no more than it takes to know that."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_any():
@@ -154,7 +119,7 @@ async def read_up_to(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 
 class Upstream:
-    """The provider's side: where a path goes, with which credential."""
+    """The provider: its address for each path, the credential, and the connections to it."""
 
     def __init__(self, settings: UpstreamSettings, env: Mapping[str, str] = os.environ) -> None:
         self._settings = settings
@@ -190,17 +155,17 @@ class Upstream:
                 await session.close()
 
     def address(self, dialect: Dialect, scope: Mapping[str, Any]) -> URL:
-        """Where a client's request goes at the provider."""
+        """The provider's URL for a client's request."""
         return self.url(dialect.name, scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1"))
 
     def url(self, dialect: str, path: str, query: str) -> URL:
-        """Where a path of ours is at the provider; the client's base URL may or may not have had its ``/v1``."""
+        """The provider's URL for a path of ours; the client's base URL may or may not have had its ``/v1``."""
         spoken = load_dialect(dialect)
         base = self._settings.base(dialect, spoken.base_url)
         path = path if path.startswith("/") else "/"  # OPTIONS * asks about the host
         if path == "/v1" or path.startswith("/v1/"):
             path = path[3:]
-        elif path.split("/")[1] not in RESOURCES and not spoken.accepts(path):
+        elif not RESOURCES.fullmatch(path.split("/")[1]) and not spoken.accepts(path):
             base = base.removesuffix("/v1")
         return URL(f"{base}{path}" + (f"?{query}" if query else ""), encoded=True)
 
@@ -208,10 +173,10 @@ class Upstream:
     async def send(
         self, method: str, url: URL, headers: RawHeaders, body: Body, dialect: str
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request on; the client's own headers and credential go with it, or the proxy's credential instead.
+        """Send a request with the client's headers and credential, or the proxy's credential in its place.
 
-        A kept connection may be closed by the provider just when it is used again: then the request, of which nothing
-        was answered, goes out once more on a new one.
+        A provider may close a kept connection just when it is used again: then the request, of which nothing was
+        answered, is sent once more on a new connection.
         """
         sent, use = self._headers(headers, dialect), _ConnectionUse()
         try:
@@ -231,19 +196,12 @@ class Upstream:
         url: URL,
         headers: CIMultiDict[str],
         body: Body,
-        use: "_ConnectionUse",
+        use: _ConnectionUse,
     ) -> aiohttp.ClientResponse:
         if session is None:
             raise RuntimeError("the upstream pool is not open")
-        return await session.request(
-            method,
-            url,
-            headers=headers,
-            data=body,
-            allow_redirects=False,
-            skip_auto_headers=_AUTOMATIC,
-            trace_request_ctx=use,
-        )
+        options: Any = {"allow_redirects": False, "skip_auto_headers": _AUTOMATIC, "trace_request_ctx": use}
+        return await session.request(method, url, headers=headers, data=body, **options)
 
     def _headers(self, headers: RawHeaders, dialect: str) -> CIMultiDict[str]:
         sent = CIMultiDict((name.decode("latin-1"), _text(value)) for name, value in headers)

@@ -14,7 +14,10 @@ from pager.log.store import Store
 
 
 class Backend(Protocol):
-    """What a class of stores can do with an address, the part of a URL behind the scheme."""
+    """What a class of stores can do with an address, the part of a URL behind the scheme.
+
+    A store that keeps no file inherits what this says of files.
+    """
 
     durable: ClassVar[bool]
     """Whether the log outlives its process, so that others can read it."""
@@ -28,16 +31,19 @@ class Backend(Protocol):
         """Whether there is a log."""
 
     @classmethod
-    def folder(cls, address: str) -> Path | None:
+    def folder(cls, address: str) -> Path | None:  # noqa: ARG003 - of stores without files
         """The folder on this machine's disk that holds the log; None where none does."""
+        return None
 
     @classmethod
-    def salvage(cls, address: str) -> list[str]:
+    def salvage(cls, address: str) -> list[str]:  # noqa: ARG003
         """Rebuild a log that can't be opened from what can be read of it; what was done and what is lost."""
+        return []
 
     @classmethod
-    def recognises(cls, head: bytes) -> bool:
+    def recognises(cls, head: bytes) -> bool:  # noqa: ARG003
         """Whether a file that begins with these bytes may be a log of this kind; its path is an address then."""
+        return False
 
 
 def schemes() -> list[str]:

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -43,11 +43,11 @@ Showing = Callable[[Store], DashboardRoutes]
 """Makes the dashboard of a log."""
 
 Summary = Callable[[float], str]
-"""Says what calls since a time came to, as the log has them."""
+"""The sum of the logged calls since a time, in words."""
 
 
 class CostWords(NamedTuple):
-    """What puts calls into money, one by one and all together, for whoever watches the proxy."""
+    """The cost of calls in words: of each, and of all since a time."""
 
     price: Price
     summary: Summary
@@ -104,7 +104,7 @@ def _folder(settings: Settings) -> Path:
 
 
 def _guarded(console: Console | None, fail_open: FailOpen) -> Callable[[PlacedCall, Sequence[Event]], None]:
-    """Shows what happens in calls, if there is a console, and gives advice; whatever fails there, calls go on."""
+    """Shows what happens in calls, if there is a console, and gives advice; no failure there stops a call."""
     advice = Advice()
 
     def watch(call: PlacedCall, events: Sequence[Event]) -> None:
@@ -117,7 +117,7 @@ def _guarded(console: Console | None, fail_open: FailOpen) -> Callable[[PlacedCa
 
 
 def _pager(settings: Settings) -> Pager | None:
-    """What pages prompts under the policies in force; None where nothing is ever to be changed."""
+    """The pager of the policies in force; None where no prompt is ever changed."""
     rules, shares = PlanningRules.of(settings), settings.experiment.arms
     default = _rule(rules, rules.policy)
 
@@ -140,7 +140,7 @@ def _rule(rules: PlanningRules, name: str) -> NamedPolicy | None:
 
 
 def _recall(settings: Settings, pager: Pager | None, store: Store | None) -> None:
-    """Learn again what the log teaches; a log that is damaged there teaches nothing, and the proxy serves."""
+    """Take up what was last learned from the log; where that part of it is damaged, the proxy serves without."""
     if store is None or pager is None or settings.learn == "off":
         return
     try:
@@ -187,7 +187,7 @@ def run(
     presence.close()
     if console is not None and words is not None and server.started:
         console.close()
-        with suppress(KeyboardInterrupt):  # whoever does not want to wait for the sum
+        with suppress(KeyboardInterrupt):  # the user does not want to wait for the sum
             say(f"\n{words.summary(began)}", flush=True)
     return 0 if server.started else 1
 
@@ -198,14 +198,14 @@ def _shows_calls(settings: Settings) -> bool:
 
 
 def is_a_fault(record: logging.LogRecord) -> bool:
-    """Whether asyncio reports a fault of ours: an error, and none of a connection that somebody else broke."""
+    """Whether asyncio reports a fault of ours: an error, and not of a connection that the other side broke."""
     return record.levelno >= logging.ERROR and not (record.exc_info and isinstance(record.exc_info[1], OSError))
 
 
 class _Spoken(logging.Filter):
-    """Leaves out what uvicorn says of broken streams, which are the provider's, and of its own coming and going.
+    """Leaves out uvicorn's messages on broken streams, which are the provider's, and on its own start and end.
 
-    ``refusal`` is why it could not listen, for a clearer line than its own.
+    ``refusal`` is why it could not listen, for a clearer line than its own; None if it could.
     """
 
     refusal: OSError | None = None
@@ -240,7 +240,8 @@ class _Server(uvicorn.Server):
             raise
         if self.started:
             port = self.servers[0].sockets[0].getsockname()[1]
-            base = _base(self._settings.host, port)
+            host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
+            base = f"http://{host}:{port}"
             self._presence.listening(base)
             say(_greeting(self._settings, base, shows=self._shows), flush=True)
 
@@ -260,16 +261,12 @@ def _refused(settings: Settings, refusal: OSError | None) -> str:
     return f"ctxpager: can't listen on {where}: {why}"
 
 
-def _base(host: str, port: int) -> str:
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}"
-
-
 def _greeting(settings: Settings, base: str, *, shows: bool) -> str:
     """Where the proxy is, what it does, and where it sends calls."""
-    upstream = settings.upstream
-    places = {name: upstream.base(name, dialects.load(name).base_url) for name in dialects.names()}
-    providers = [f"{', '.join(its)} to {url}" for url, its in _by_value(places)]
+    spoken: dict[str, list[str]] = {}
+    for name in dialects.names():
+        spoken.setdefault(settings.upstream.base(name, dialects.load(name).base_url), []).append(name)
+    providers = [f"{', '.join(names)} to {url}" for url, names in spoken.items()]
     return "\n".join(
         [
             f"ctxpager {version('ctxpager')} listens on {base}",
@@ -283,12 +280,6 @@ def _greeting(settings: Settings, base: str, *, shows: bool) -> str:
             *(f"  {'upstream' if at == 0 else '':<18} {line}" for at, line in enumerate(providers)),
         ]
     )
-
-
-def _by_value(places: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """Each value with the names that have it."""
-    for value in dict.fromkeys(places.values()):
-        yield value, [name for name, its in places.items() if its == value]
 
 
 def _open(settings: Settings) -> Store | None:

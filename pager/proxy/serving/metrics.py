@@ -20,9 +20,7 @@ from pager.proxy.fail_open import FailOpen
 from pager.values import Usage
 
 PREFIX = "ctxpager_"
-MODELS = 50
-"""How many models are told apart."""
-
+MODELS = 50  # that have a label of their own
 LONGEST_NAME = 100  # characters of a model's name
 OTHER = "other"
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
@@ -33,11 +31,11 @@ MOMENTS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.
 
 _CAUSES = frozenset(RepackCause)
 _REASONS = frozenset(BypassReason)
-disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began tells nobody anything here
+disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began is of no use here
 
 
 class ProxyState(NamedTuple):
-    """What others know at the moment of a scrape."""
+    """What is not counted here, at the moment of a scrape."""
 
     failed_steps: int = 0
     log_failures: int = 0
@@ -53,18 +51,6 @@ class ProxyState(NamedTuple):
         yield GaugeMetricFamily(f"{PREFIX}log_up", "Whether the last write to the log succeeded.", self.log_up)
         yield GaugeMetricFamily(f"{PREFIX}log_queue", "Writes to the log that are waiting.", self.log_queue)
         yield GaugeMetricFamily(f"{PREFIX}hot_sessions", "Sessions that are in memory.", self.hot_sessions)
-
-
-class Scrape(NamedTuple):
-    """Everything that there is to say at one moment."""
-
-    counted: CollectorRegistry
-    standing: ProxyState
-
-    def collect(self) -> Iterator[Metric]:
-        """What was counted, and how things stand."""
-        yield from self.counted.collect()
-        yield from self.standing.collect()
 
 
 class Metrics:
@@ -135,7 +121,7 @@ class Metrics:
             self._added_seconds.labels(dialect).observe(attempt.went_out - attempt.read)
 
     def happened(self, model: str, events: Iterable[Event]) -> None:
-        """These events of a call to this model are facts now."""
+        """Count these events of a call to this model."""
         for event in events:
             count = self._counting.get(type(event))
             if count is not None:
@@ -183,13 +169,14 @@ class Metrics:
     def text(self, standing: ProxyState, accept: str = "") -> tuple[str, bytes]:
         """The content type of a format that the asker accepts, and everything in it."""
         registry = CollectorRegistry()
-        registry.register(Scrape(self._registry, standing))
+        for counter in (self._registry, standing):
+            registry.register(counter)
         encode, content_type = choose_encoder(accept)
         return content_type, encode(registry)
 
 
 class Meter:
-    """Counts for the proxy, and never fails a call: what goes wrong in counting is left out."""
+    """Counts for the proxy, and never fails a call: what can't be counted is left out."""
 
     def __init__(self, metrics: Metrics | None = None, fail_open: FailOpen | None = None) -> None:
         self._metrics = metrics or Metrics()
@@ -197,7 +184,7 @@ class Meter:
 
     @contextmanager
     def call(self, dialect: str, size: int, attempt: Attempt) -> Iterator[None]:
-        """Count a call of so many bytes that was read just now, however it ends."""
+        """Count a call whose request, of this many bytes, was read just now, however it ends."""
         attempt.read = perf_counter()
         with self._fail_open():
             self._metrics.begun(dialect)
@@ -208,7 +195,7 @@ class Meter:
                 self._metrics.ended(dialect, size, attempt)
 
     def happened(self, model: str, events: Iterable[Event]) -> None:
-        """Count what these events tell of a call to this model."""
+        """Count these events of a call to this model."""
         with self._fail_open():
             self._metrics.happened(model, events)
 

@@ -4,13 +4,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from hashlib import sha256
-from pathlib import Path
 from typing import ClassVar, NamedTuple, Self
 
 from pager.errors import StoreConflict, StoreCorrupt, StoreError
 from pager.log.blob_codec import digest_of
 from pager.log.events import SessionOpened, decode, encode
 from pager.log.store import Batch, Check, Place, Stored, conflict, moved_head
+from pager.log.stores import Backend
 
 
 class _Row(NamedTuple):
@@ -22,7 +22,7 @@ class _Row(NamedTuple):
     data: bytes
 
 
-class Store:
+class Store(Backend):
     """A log that ends with its process."""
 
     durable: ClassVar[bool] = False
@@ -44,21 +44,6 @@ class Store:
     def exists(cls, address: str) -> bool:  # noqa: ARG003
         """Yes: an empty one."""
         return True
-
-    @classmethod
-    def folder(cls, address: str) -> Path | None:  # noqa: ARG003
-        """None."""
-        return None
-
-    @classmethod
-    def salvage(cls, address: str) -> list[str]:  # noqa: ARG003
-        """Nothing: there is no file that could be damaged."""
-        return []
-
-    @classmethod
-    def recognises(cls, head: bytes) -> bool:  # noqa: ARG003
-        """No: it is never in a file."""
-        return False
 
     def append(self, batch: Batch) -> Future[int]:
         """Append a batch; the future is done when this returns."""
@@ -101,7 +86,7 @@ class Store:
         return found
 
     def head(self, session: str) -> bytes:
-        """Where the session stands."""
+        """The hash over the session's calls so far, empty before the first."""
         self._expect_open()
         return self._heads.get(session, b"")
 
@@ -131,9 +116,9 @@ class Store:
             wrong = {digest: _wrong(digest) for digest, content in self._blobs.items() if not _fits(digest, content)}
             for digest in wrong if repair else ():
                 del self._blobs[digest]
-            told = tuple(wrong.values())
-            problems = (*(() if repair else told), *self._dangling())
-            return Check(len(self._rows), len(self._blobs), problems, told if repair else ())
+            lines = tuple(wrong.values())
+            problems = (*(() if repair else lines), *self._dangling())
+            return Check(len(self._rows), len(self._blobs), problems, lines if repair else ())
 
     def close(self) -> None:
         """Forget everything."""

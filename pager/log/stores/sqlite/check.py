@@ -27,22 +27,17 @@ _NEXT_BLOB = """SELECT id, ifnull(CAST(digest AS BLOB), x''), CAST(size AS INTEG
     ifnull(CAST(data AS BLOB), x'') FROM blobs WHERE id > ? ORDER BY id LIMIT 1"""
 _HAS_BLOB = "SELECT 1 FROM blobs WHERE digest = ?"
 _LOST_BETWEEN = "SELECT count(*) FROM lost_events WHERE seq > ? AND seq < ?"
-_MOVE_EVENT = (
-    "INSERT INTO lost_events SELECT seq, session, at, version, kind, data, ? FROM events WHERE seq = ?",
-    "DELETE FROM events WHERE seq = ?",
-)
-_MOVE_BLOB = (
-    "INSERT INTO lost_blobs SELECT NULL, digest, size, codec, data, ? FROM blobs WHERE id = ?",
-    "DELETE FROM blobs WHERE id = ?",
-)
+_LOSE_EVENT = "INSERT INTO lost_events SELECT seq, session, at, version, kind, data, ? FROM events WHERE seq = ?"
+_LOSE_BLOB = "INSERT INTO lost_blobs SELECT NULL, digest, size, codec, data, ? FROM blobs WHERE id = ?"
+_DELETE_EVENT, _DELETE_BLOB = "DELETE FROM events WHERE seq = ?", "DELETE FROM blobs WHERE id = ?"
 _OF_INDEXES = ("missing from index", "wrong # of entries in index", "non-unique entry in index")
 _SET_KIND = "UPDATE events SET kind = ? WHERE seq = ?"
 
 
 class _Cure(NamedTuple):
-    """The statements that mend a problem, and what to say once they ran."""
+    """The statements that mend a problem, and the line that reports it once they ran."""
 
-    said: str
+    report: str
     statements: tuple[tuple[str, tuple[Any, ...]], ...]
 
 
@@ -71,7 +66,7 @@ class _Findings:
 
 
 def check_file(path: Path, *, repair: bool) -> Check:
-    """Check the file; with ``repair`` mend it, then tell what was mended and what is still wrong.
+    """Check the file; with ``repair`` mend it, and report what was mended and what is still wrong.
 
     Nothing is written to a file whose pages are damaged: it is rebuilt from what can be read of it.
     """
@@ -118,7 +113,7 @@ def _look_at_events(connection: sqlite3.Connection, found: _Findings) -> None:
 
 
 def _look_for_gap(connection: sqlite3.Connection, before: int, seq: int, found: _Findings) -> None:
-    """Numbers are given without gaps, so one that is neither here nor among the lost was taken out."""
+    """Numbers are given without gaps, so a number that is neither here nor among the lost was taken out."""
     missing = seq - before - 1
     if missing:
         missing -= connection.execute(_LOST_BETWEEN, (before, seq)).fetchone()[0]
@@ -138,15 +133,16 @@ def _decoded(seq: int, version: int, data: bytes, found: _Findings) -> Event | N
         return decode(data, version)
     except StoreCorrupt as error:
         # An event from a newer ctxpager is sound: it is this version that can't read it.
-        cure = None if version > SCHEMA_VERSION else _move_event(seq, str(error))
-        found.add(f"event {seq}: {error}", cure)
+        statements = (_LOSE_EVENT, (str(error), seq)), (_DELETE_EVENT, (seq,))
+        cure = _Cure(f"moved event {seq} to lost_events: {error}", statements)
+        found.add(f"event {seq}: {error}", None if version > SCHEMA_VERSION else cure)
         return None
 
 
 def _look_at_event(connection: sqlite3.Connection, seq: int, kind: str, event: Event, found: _Findings) -> None:
     if event.kind != kind:
-        said = f"event {seq} is now listed as {event.kind}"
-        found.add(f"event {seq} is a {event.kind} listed as {kind}", _Cure(said, ((_SET_KIND, (event.kind, seq)),)))
+        cure = _Cure(f"event {seq} is now listed as {event.kind}", ((_SET_KIND, (event.kind, seq)),))
+        found.add(f"event {seq} is a {event.kind} listed as {kind}", cure)
     for reference in event.blobs():
         digest = digest_of(reference)
         if digest is None or connection.execute(_HAS_BLOB, (digest,)).fetchone() is None:
@@ -162,21 +158,12 @@ def _look_at_blobs(connection: sqlite3.Connection, found: _Findings) -> None:
         try:
             unpack(digest, Packed(*packed))
         except StoreCorrupt as error:
-            found.add(str(error), _move_blob(after, str(error)))
-
-
-def _move_event(seq: int, reason: str) -> _Cure:
-    insert, delete = _MOVE_EVENT
-    return _Cure(f"moved event {seq} to lost_events: {reason}", ((insert, (reason, seq)), (delete, (seq,))))
-
-
-def _move_blob(row: int, reason: str) -> _Cure:
-    insert, delete = _MOVE_BLOB
-    return _Cure(f"moved a blob to lost_blobs: {reason}", ((insert, (reason, row)), (delete, (row,))))
+            statements = (_LOSE_BLOB, (str(error), after)), (_DELETE_BLOB, (after,))
+            found.add(str(error), _Cure(f"moved a blob to lost_blobs: {error}", statements))
 
 
 def _mend(path: Path, found: _Findings) -> Iterator[str]:
-    """Apply the cures, each by itself so that one that fails keeps none from working; tells what was done."""
+    """Apply the cures, each by itself so that a failing cure does not stop the others; the reports of what was done."""
     with (
         telling(path, "repaired"),
         closing(FolderLock(path.parent)) as lock,
@@ -185,13 +172,13 @@ def _mend(path: Path, found: _Findings) -> Iterator[str]:
     ):
         if found.structure and _reindexed(writer):
             yield "rebuilt the indexes"
-        yield from (cure.said for cure in found.cures if _applied(writer, cure))
+        yield from (cure.report for cure in found.cures if _applied(writer, cure))
         with suppress(sqlite3.Error):
             writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
 
 def _reindexed(writer: sqlite3.Connection) -> bool:
-    """Rebuild every index from its table; tells whether that put the file in order."""
+    """Rebuild every index from its table; whether that put the file in order."""
     with suppress(sqlite3.Error), transaction(writer):
         writer.execute("REINDEX")
     return not _structure(writer)

@@ -1,6 +1,6 @@
 """Rebuilds a log whose SQLite file is damaged, from all rows that can still be read.
 
-Which table a row is of is told by its shape, so that no tree is needed to find it. Events are decoded and content is
+The table of a row is known by its shape, so that no tree is needed to find it. Events are decoded and content is
 checked against its digest before they count; what does not hold is set aside with the reason. The damaged file is kept
 beside the new one.
 """
@@ -79,7 +79,7 @@ def _filled(path: Path, writer: sqlite3.Connection) -> list[str]:
             _keep(row, writer, index)
         lost = _missing(writer, index)
         made = sum(writer.execute(_MARK, row).rowcount for row in _fingerprints_of_events(writer))
-        for session in _without_head(writer):
+        for (session,) in writer.execute(_WITHOUT_HEAD).fetchall():
             writer.execute(_HEAD, (session, sha256(b"repaired\0" + session.encode()).digest()[:16]))
     events, blobs = writer.execute(_COUNTS).fetchone()
     if not events and not blobs:
@@ -93,7 +93,7 @@ def _filled(path: Path, writer: sqlite3.Connection) -> list[str]:
 
 
 def _keep(row: RawRow, writer: sqlite3.Connection, index: _SalvagedIndex) -> None:
-    """Put a row where it belongs, told by the number and the types of its values; what fits nowhere is left out."""
+    """Put a row into its table, known by the number and the types of its values; a row that fits none is left out."""
     match row:
         case RawRow(int(seq), (None, str(session), int() | float() as at, int(version), str(kind), str(data))) if (
             seq > 0
@@ -138,7 +138,7 @@ def _keep_blob(writer: sqlite3.Connection, number: int, digest: bytes, packed: P
 
 
 def _fingerprints_of_events(writer: sqlite3.Connection) -> Iterator[tuple[str, bytes, str, int, int]]:
-    """The fingerprints that the events tell, the last place of each."""
+    """The fingerprints that follow from the events, the last place of each."""
     opened: dict[str, SessionOpened] = {}
     places: dict[tuple[str, bytes], tuple[str, int, int]] = {}
     for session, version, data in writer.execute("SELECT session, version, data FROM events ORDER BY seq"):
@@ -171,7 +171,7 @@ def _fingerprints_of(event: Event, session: SessionOpened) -> Iterator[tuple[byt
 
 
 def _missing(writer: sqlite3.Connection, index: _SalvagedIndex) -> list[str]:
-    """Note the events that are gone, whose numbers stay taken; says which, by session as far as the index knows."""
+    """Note the events that are gone, whose numbers stay taken; a line for each session, as far as the index knows it."""
     taken = {seq for (seq,) in writer.execute(_TAKEN)}
     last = max([*taken, *index.sessions], default=0)
     gone = [seq for seq in range(1, last + 1) if seq not in taken]
@@ -180,7 +180,7 @@ def _missing(writer: sqlite3.Connection, index: _SalvagedIndex) -> list[str]:
     found = sorted((index.sessions.get(seq, ""), seq) for seq in gone)
     lost = writer.execute("SELECT seq, session, reason FROM lost_events WHERE reason != ? ORDER BY seq", (_GONE,))
     lines = [f"lost: event {seq} of session {session}: {reason}" for seq, session, reason in lost]
-    for session, of_session in groupby(found, key=lambda one: one[0]):
+    for session, of_session in groupby(found, key=lambda pair: pair[0]):
         numbers = [seq for _, seq in of_session]
         lines.append(f"lost: {_listed(numbers)} of {f'session {session}' if session else 'unknown sessions'}")
     known = {digest for (digest,) in writer.execute("SELECT digest FROM blobs")}
@@ -191,7 +191,7 @@ def _missing(writer: sqlite3.Connection, index: _SalvagedIndex) -> list[str]:
 def _listed(numbers: Sequence[int]) -> str:
     """Numbers in order as spans: events 3, 7 to 9."""
     spans = []
-    for _, run in groupby(enumerate(numbers), key=lambda one: one[1] - one[0]):
+    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         first, *others = [number for _, number in run]
         spans.append(f"{first} to {others[-1]}" if others else str(first))
     return f"event{'s' if len(numbers) > 1 else ''} {', '.join(spans)}"
@@ -204,15 +204,13 @@ def _without_content(writer: sqlite3.Connection) -> Iterator[str]:
         with suppress(StoreCorrupt):  # of a newer version
             event = decode(data.encode(), version)
             digests = [digest_of(reference) for reference in event.blobs()]
-            if not all(writer.execute("SELECT 1 FROM blobs WHERE digest = ?", (one,)).fetchone() for one in digests):
+            if not all(
+                writer.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() for digest in digests
+            ):
                 branch, call = getattr(event, "branch", None), getattr(event, "call", None)
                 lost.setdefault(session, set()).add(f"{branch}:{call}" if branch is not None else event.kind)
     for session, calls in lost.items():
         yield f"lost: content of {len(calls)} calls of session {session} (branch:call {', '.join(sorted(calls))})"
-
-
-def _without_head(writer: sqlite3.Connection) -> list[str]:
-    return [session for (session,) in writer.execute(_WITHOUT_HEAD)]
 
 
 # ---------------------------------------------------------------- files

@@ -1,8 +1,8 @@
 """Writes batches to the log's SQLite file from one thread, all that wait in one transaction.
 
 A durable commit costs a flush of the disk, whatever its size. So the thread takes every batch that has come in while
-the last flush ran and commits them together: under load the flush is shared, without load nobody waits for company,
-but for batches that are not urgent, which nobody waits for.
+the last flush ran and commits them together: under load the flush is shared, without load a batch is written at once,
+unless it is not urgent: then it waits a little for others.
 """
 
 import sqlite3
@@ -34,7 +34,7 @@ from pager.log.stores.sqlite.file import (
 
 _GROUP_BATCHES = 256
 _GROUP_BYTES = 4 << 20  # more content than this would keep the first in the group waiting for the others' compression
-_PATIENCE = 0.005  # seconds that batches nobody waits for wait for company
+_PATIENCE = 0.005  # seconds that batches which are not urgent wait for others
 
 _LAST_SEQ = """SELECT max(ifnull((SELECT max(seq) FROM events), 0), ifnull((SELECT max(seq) FROM lost_events), 0))"""
 _ADD_EVENT = "INSERT INTO events (seq, session, at, version, kind, data) VALUES (?, ?, ?, ?, ?, ?)"
@@ -73,7 +73,7 @@ class SqliteWriter:
         self._file = identity(path)
         self._suspect = False
         self._compressor = zstandard.ZstdCompressor(level=LEVEL)
-        self._pages_in_wal = 0  # an estimate: SQLite does not tell
+        self._pages_in_wal = 0  # an estimate: SQLite has no count of them
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._gate = threading.Lock()  # between append and close: nothing is queued behind the end
         self._open = True
@@ -84,7 +84,7 @@ class SqliteWriter:
     def append(self, batch: Batch) -> Future[int]:
         """Queue a batch; cheap, as everything is encoded and compressed by the thread."""
         job = _Job(batch, Future(), sum(map(len, batch.blobs.values())))
-        # Running from the start: a caller that stops waiting must not take back what it said.
+        # Running from the start: a caller that stops waiting must not cancel the write.
         job.future.set_running_or_notify_cancel()
         with self._gate:
             if self._open:
@@ -142,12 +142,14 @@ class SqliteWriter:
             seqs = self._commit(jobs)
         except _FAILURES as error:
             self._suspect |= self._connection.in_transaction or primary_code(error) not in _HARMLESS
-            if len(jobs) > 1 and _worth_another_try(error):
+            own = isinstance(error, OSError | StoreError)
+            if len(jobs) > 1 and not own and primary_code(error) in _WORTH_ANOTHER_TRY:
                 for job in jobs:
                     self._write([job])
-            else:
-                for job in jobs:
-                    job.future.set_exception(_said(error, self._path))
+                return
+            failure = error if isinstance(error, StoreError) else explained(error, self._path, "written")
+            for job in jobs:
+                job.future.set_exception(failure)
         else:
             for job, seq in zip(jobs, seqs, strict=True):
                 if isinstance(seq, StoreConflict):
@@ -158,7 +160,7 @@ class SqliteWriter:
     def _begin_anew(self, jobs: list[_Job]) -> bool:
         """Open the file that is there now, or a new one; whether the end of the queue was reached.
 
-        What waits was made by those who believe that the old file has all that they wrote: none of it is written.
+        The batches that wait build on what is in the old file: none of them is written.
         """
         last = False
         with suppress(Empty):
@@ -199,7 +201,7 @@ class SqliteWriter:
                 return seqs
 
     def _in_turn(self, connection: sqlite3.Connection, batch: Batch) -> bool:
-        """Whether the session stands where the batch builds on it; moves it on."""
+        """Whether the session's last call is the one that the batch builds on; moves its head on if so."""
         if batch.moves:
             row = connection.execute(_HEAD, (batch.session,)).fetchone()
             connection.execute(_MOVE, (batch.session, moved_head(row[0] if row else b"", batch.moves)))
@@ -215,18 +217,14 @@ class SqliteWriter:
             (seq, batch.session, batch.at, SCHEMA_VERSION, *event) for seq, event in enumerate(job.events, last + 1)
         ]
         connection.executemany(_ADD_EVENT, rows)
-        self._add_blobs(connection, batch)
+        blobs = [(digest, *pack(content, self._compressor)) for digest, content in batch.blobs.items()]
+        connection.executemany(_ADD_BLOB, blobs)
         if batch.fingerprints:
             connection.executemany(
                 _SET_FINGERPRINT, [(batch.tenant, key, *place) for key, place in batch.fingerprints.items()]
             )
-        self._pages_in_wal += 2 * len(batch.events) + len(batch.fingerprints)
-        return last + len(batch.events)
-
-    def _add_blobs(self, connection: sqlite3.Connection, batch: Batch) -> None:
-        rows = [(digest, *pack(content, self._compressor)) for digest, content in batch.blobs.items()]
-        connection.executemany(_ADD_BLOB, rows)
-        self._pages_in_wal += sum(2 + len(row[-1]) // PAGE for row in rows)
+        self._pages_in_wal += 2 * len(rows) + len(batch.fingerprints) + sum(2 + len(row[-1]) // PAGE for row in blobs)
+        return last + len(rows)
 
     def _sound_connection(self) -> sqlite3.Connection:
         """The connection, opened anew if it may be broken.
@@ -243,7 +241,7 @@ class SqliteWriter:
         return self._connection
 
     def _checkpoint_when_due(self) -> None:
-        """Move the write-ahead log into the file now and then, while nobody waits for an answer."""
+        """Move the write-ahead log into the file now and then, after the callers have their answer."""
         if self._pages_in_wal * PAGE >= WAL_BYTES:
             self._pages_in_wal = 0
             self._checkpoint("PASSIVE")
@@ -254,7 +252,7 @@ class SqliteWriter:
             self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
 
     def _stop(self, jobs: list[_Job]) -> None:
-        """Close the file; after a bug, also tell everyone who still waits."""
+        """Close the file; after a bug, also end the wait of all callers."""
         with self._gate:
             self._open = False
         with suppress(Empty):
@@ -270,7 +268,7 @@ class SqliteWriter:
 
 
 def _encoded(jobs: Sequence[_Job]) -> list[_Job]:
-    """The jobs whose events can be written; those who wait for another are told why it can't."""
+    """The jobs whose events can be written; the futures of the others raise why not."""
     ready: list[_Job] = []
     for job in jobs:
         try:
@@ -291,11 +289,3 @@ def _opened(path: Path) -> tuple[FolderLock, sqlite3.Connection]:
         except BaseException:
             lock.close()
             raise
-
-
-def _worth_another_try(error: BaseException) -> bool:
-    return not isinstance(error, OSError | StoreError) and primary_code(error) in _WORTH_ANOTHER_TRY
-
-
-def _said(error: BaseException, path: Path) -> StoreError:
-    return error if isinstance(error, StoreError) else explained(error, path, "written")
