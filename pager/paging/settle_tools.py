@@ -14,12 +14,7 @@ from pager.paging.page_in import name_for
 from pager.paging.page_table import PageTable
 from pager.paging.planner import Terms
 from pager.paging.session_pages import SessionPages
-from pager.tools.decide import (
-    Outlook,
-    ToolAsSent,
-    Toolset,
-    decide,
-)
+from pager.tools.decide import Outlook, Toolset, decide
 from pager.tools.definitions import Offers
 from pager.values import CallAddress
 
@@ -28,7 +23,7 @@ LATEST = 2
 
 
 class Shortening(NamedTuple):
-    """What the user wants: whether tools are sent short at all, and from how many tokens on they may be deferred."""
+    """The user's settings: whether tools are sent short at all, and the tokens from which on they may be deferred."""
 
     on: bool = True
     defer_above: int = 20_000
@@ -62,7 +57,13 @@ def settle(
     decided, reason = _decision(pages, table, offers, terms, wanted, switch)
     if switch and not decided.shortened:
         return None
-    clashes = [one.handle for one in decided.shortened.values() if _means_another(pages, one)]
+    # A handle that was shown for another tool before can't mean this one.
+    shown = [table.schemas for table in pages.tables.values()]
+    clashes = {
+        handle
+        for handle, sent in decided.handles.items()
+        if any(handle in schemas and schemas[handle].whole != sent.whole for schemas in shown)
+    }
     decided = decided.without(clashes) if clashes else decided
     tool = table.tool
     if decided.shortened and (not tool or tool in names):
@@ -77,8 +78,8 @@ def settle(
         tools=len(decided.sent),
         whole=decided.whole_tokens,
         sent=decided.tokens,
-        slim=sum(one.form == "slim" for one in decided.sent),
-        deferred=sum(one.form == "deferred" for one in decided.sent),
+        slim=sum(sent.form == "slim" for sent in decided.sent),
+        deferred=sum(sent.form == "deferred" for sent in decided.sent),
         price=switch * (terms.prices.write - terms.prices.read),
     )
     pages.decide_tools(event, decided)
@@ -112,9 +113,3 @@ def _decision(
     if switch and not outlook.pays(known.whole_tokens, known.whole_tokens - known.tokens):
         return Toolset(offers.digest, ()), "to change the tools now would not pay"
     return known, "as it was decided before in this session"
-
-
-def _means_another(pages: SessionPages, sent: ToolAsSent) -> bool:
-    """Whether the handle of a tool has been shown for another one before."""
-    known = (table.schemas.get(sent.handle) for table in pages.tables.values())
-    return any(one is not None and one.whole != sent.whole for one in known)

@@ -1,9 +1,9 @@
 """Decides, once for a list of tools, in which form each is sent: whole, slim or deferred.
 
-Most offered tools are never called, and yet stand in every prompt. A short form is sent in the place of a tool that is
-hardly ever used; it keeps a handle to the whole, and calls of it are checked against the whole schema. What each form
-costs is weighed as everything here is: its tokens in every call to come, and the chance that the model has to ask for
-the rest. Tools that sessions of this client program mostly use stay whole.
+Most offered tools are never called, and yet are part of every prompt. A tool that is hardly ever used is sent in a
+short form, which has a handle to the whole; calls of it are checked against the whole schema. The price of a form is
+that of its tokens in every call to come, and of the chance that the model has to ask for the rest. Tools that sessions
+of this client program mostly use stay whole.
 
 A decision depends on the tools, the prices and what was learned, and on nothing that differs from one session to the
 next, so that all of them have the same beginning, which the provider caches.
@@ -19,24 +19,14 @@ import orjson
 
 from pager.pricing.prices import ASKING, TOOL, Prices
 from pager.pricing.tokens import O200K, Counter
-from pager.tools.definitions import (
-    Edit,
-    Listed,
-    Offer,
-    Offers,
-)
+from pager.tools.definitions import Edit, Listed, Offer, Offers
 from pager.tools.known_agents import CHANCE, brought
-from pager.tools.shorten import (
-    Forms,
-    Size,
-    Slim,
-    forms,
-)
+from pager.tools.shorten import Forms, Slim, forms
 from pager.values import Span
 
 DIGITS = 9
-"""Digits of the handle of a tool's schema: it stands in every prompt, and only a few others stand beside it. They are
-decimal ones, which take three tokens; as many bits in hex take five."""
+"""Digits of the handle of a tool's schema: few, as it is part of every prompt, and only tools have such handles. They
+are decimal ones, which take three tokens; as many bits in hex take five."""
 
 CONTEXT = 12_000
 """Tokens of the prompt that is read once more when the model asks for a schema.
@@ -45,7 +35,7 @@ It asks before it first uses a tool: then recorded sessions hold 700 to 28,000 t
 """
 
 CALLS = 10.0
-"""Calls that a branch is taken to have where nothing was learned of how long they last."""
+"""Calls that a branch is expected to have where nothing was learned about their number."""
 
 UNSURE = 0.1
 """How often a model that calls a slim tool has to see the whole of it first."""
@@ -54,10 +44,10 @@ OFTEN = 0.25
 """The share of a client program's sessions from which on a tool that they use stays whole."""
 
 USED = 6
-"""Different tools that a session is taken to use where nothing is known."""
+"""Different tools that a session is expected to use where nothing is known."""
 
 LEAST = 0.02
-"""What shortening must save at least, as a share of what the tools would cost whole."""
+"""Least share of the whole tools' cost that shortening must save."""
 
 LISTS = 128
 """Lists of tools whose forms and decisions are kept at hand: most sessions share theirs with others."""
@@ -69,8 +59,8 @@ _counter = Counter()
 class ToolAsSent(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """How one tool is sent, and why; tokens are those of its name, description and parameters.
 
-    Where it is not sent whole, ``handle`` is that of the tool in full, kept as ``whole``; ``description`` and
-    ``parameters`` are what stands in their place, and make the prompt shorter by ``freed`` bytes.
+    Where it is not sent whole, ``handle`` is that of the tool in full, kept as ``whole``; the short ``description`` and
+    ``parameters`` make the prompt shorter by ``freed`` bytes.
     """
 
     name: str
@@ -86,12 +76,12 @@ class ToolAsSent(msgspec.Struct, frozen=True, array_like=True, omit_defaults=Tru
 
     @property
     def schema(self) -> object:
-        """What its arguments are checked against."""
+        """The schema that its arguments are checked against."""
         return orjson.loads(bytes(self.whole)).get("parameters", {})
 
     @property
     def short(self) -> Slim:
-        """What stands in its place."""
+        """Its short form."""
         return Slim(self.name, self.description, bytes(self.parameters))
 
 
@@ -101,45 +91,43 @@ class Toolset:
     def __init__(self, digest: str, sent: Sequence[ToolAsSent]) -> None:
         self.digest = digest
         self.sent = tuple(sent)
-        self.shortened: Mapping[str, ToolAsSent] = {one.name: one for one in self.sent if one.handle}
-        self.handles: Mapping[str, ToolAsSent] = {one.handle: one for one in self.sent if one.handle}
-        self.freed = sum(one.freed for one in self.sent)
+        self.shortened: Mapping[str, ToolAsSent] = {tool.name: tool for tool in self.sent if tool.handle}
+        self.handles: Mapping[str, ToolAsSent] = {tool.handle: tool for tool in self.sent if tool.handle}
+        self.freed = sum(tool.freed for tool in self.sent)
         self._edits: tuple[Listed | None, tuple[Edit, ...]] = (None, ())
 
     @property
     def whole_tokens(self) -> int:
         """The tokens of all tools as the client offers them."""
-        return sum(one.whole_tokens for one in self.sent)
+        return sum(tool.whole_tokens for tool in self.sent)
 
     @property
     def tokens(self) -> int:
         """The tokens of all tools as they are sent."""
-        return sum(one.tokens for one in self.sent)
+        return sum(tool.tokens for tool in self.sent)
 
     def edits(self, listed: Listed) -> tuple[Edit, ...]:
-        """What puts the short forms in place, in the body with this list; written once for each way to write it."""
+        """The edits that put the short forms into the body with this list; made once for each way to write it."""
         if self._edits[0] != listed:
-            shorts = {name: one.short for name, one in self.shortened.items()}
-            moved = [(_moved(span, listed.start), new) for span, new in listed.offers.edits(shorts)]
-            self._edits = (listed, tuple(moved))
+            by = listed.start
+            edits = listed.offers.edits({name: sent.short for name, sent in self.shortened.items()})
+            self._edits = (listed, tuple((Span(span.start + by, span.end + by), new) for span, new in edits))
         return self._edits[1]
 
     def without(self, handles: Collection[str]) -> "Toolset":
         """The same with the tools of these handles whole."""
         clash = "its handle is that of another tool"
         kept = [
-            ToolAsSent(one.name, "whole", clash, one.whole_tokens, one.whole_tokens) if one.handle in handles else one
-            for one in self.sent
+            ToolAsSent(sent.name, "whole", clash, sent.whole_tokens, sent.whole_tokens)
+            if sent.handle in handles
+            else sent
+            for sent in self.sent
         ]
         return Toolset(self.digest, kept)
 
     def encode(self) -> bytes:
         """The decision as the log keeps it."""
         return msgspec.json.encode([self.digest, self.sent])
-
-
-def _moved(span: Span, by: int) -> Span:
-    return Span(span.start + by, span.end + by)
 
 
 def decode(content: bytes) -> Toolset:
@@ -149,11 +137,11 @@ def decode(content: bytes) -> Toolset:
 
 
 class Outlook(NamedTuple):
-    """What a decision is made under.
+    """The conditions of a decision.
 
-    ``calls`` is how many the branch is taken to have, None where that is not known; ``chance`` says of a tool how
-    likely a session uses it, given what is usual for one that nothing is known of. ``switch`` are the tokens that the
-    provider has to read again if anything changes now. Sets of more than ``defer_above`` tokens may be deferred.
+    ``calls`` is the expected number in the branch, None if unknown; ``chance`` gives the likelihood that a session uses
+    a tool, from its name and the likelihood for an unknown one. ``switch`` are the tokens that the provider has to read
+    again if anything changes now. Sets of more than ``defer_above`` tokens may be deferred.
     """
 
     prices: Prices
@@ -165,11 +153,11 @@ class Outlook(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """What one token costs that stands in every prompt to come."""
+        """The price of one token in every prompt to come."""
         return _weight(self.prices, self.calls) - (self.prices.write - self.prices.read if self.switch else 0.0)
 
     def pays(self, whole: int, saved: int, risk: float = 0.0) -> bool:
-        """Whether it pays to save so many tokens of the whole, if asking for the rest is to cost so much."""
+        """Whether it pays to save these tokens of the whole; ``risk`` is the expected cost of asking for the rest."""
         tool = 0 if self.tool_added else TOOL * self.weight
         switch = self.switch * (self.prices.write - self.prices.read)
         return saved * self.weight - risk - tool - switch > LEAST * whole * self.weight
@@ -180,12 +168,12 @@ def _weight(prices: Prices, calls: float | None) -> float:
 
 
 def usual_chance(tools: int) -> float:
-    """How likely a session calls a tool that nothing is known of, one of so many: not often, until it is known to."""
+    """The likelihood that a session calls an unknown tool, of this many: below ``OFTEN``, until more is known."""
     return min(OFTEN * 0.99, USED / max(1, tools))
 
 
 def decide(offers: Offers, outlook: Outlook) -> tuple[Toolset, str]:
-    """How each tool is sent, and what is to be said of it all; for the same tools and prices the same object."""
+    """The form of each tool, and the reason in words; for the same tools and prices the same object."""
     if offers.deferring:
         return _unchanged(offers, f"the client loads tools when they are needed: {offers.deferring}")
     usual = usual_chance(len(offers.tools))
@@ -204,34 +192,23 @@ def decide(offers: Offers, outlook: Outlook) -> tuple[Toolset, str]:
 def _best(
     offers: Offers, prices: Prices, calls: float | None, chances: tuple[float, ...], defer_above: int
 ) -> tuple[Toolset, float]:
-    """Every tool in the form that costs least, and what asking for the rest is to cost."""
+    """Every tool in the form that costs least, and the expected cost of asking for the rest."""
     sized = _sized(offers)
-    deferrable = sum(made.whole_size.tokens for _, made in sized) > defer_above
-    outlook = _Costs(_weight(prices, calls), prices, calls)
-    weighed = [
-        _chosen(offer, made, outlook, chance, deferrable=deferrable)
-        for offer, made, chance in zip(offers.tools, sized, chances, strict=True)
-    ]
-    return Toolset(offers.digest, [one for one, _ in weighed]), sum(risk for _, risk in weighed)
-
-
-class _Costs(NamedTuple):
-    """What a token costs that stands in every prompt, and what that is made of."""
-
-    weight: float
-    prices: Prices
-    calls: float | None
-
-    def asking(self, tokens: int) -> float:
-        """What it costs when the model asks for the whole of a tool of so many tokens, which then stays."""
-        prices = self.prices
-        stays = tokens * (prices.write + prices.read * (self.calls or CALLS) / 2)
-        return prices.read * CONTEXT + prices.output * ASKING + stays
+    deferrable = sum(made.tokens for _, made in sized) > defer_above
+    weight = _weight(prices, calls)
+    weighed = []
+    for offer, (handle, made), chance in zip(offers.tools, sized, chances, strict=True):
+        # When the model asks for the whole tool, the prompt is read once more, and what it gets stays.
+        stays = made.tokens * (prices.write + prices.read * (calls or CALLS) / 2)
+        asking = chance * (prices.read * CONTEXT + prices.output * ASKING + stays)
+        weighed.append(_chosen(offer, handle, made, weight, chance, asking, deferrable=deferrable))
+    return Toolset(offers.digest, [sent for sent, _ in weighed]), sum(risk for _, risk in weighed)
 
 
 @lru_cache(LISTS)
 def _unchanged(offers: Offers, why: str) -> tuple[Toolset, str]:
-    return Toolset(offers.digest, [_whole(*one, why) for one in zip(offers.tools, _sized(offers), strict=True)]), why
+    sized = zip(offers.tools, _sized(offers), strict=True)
+    return Toolset(offers.digest, [_whole(offer, made, why) for offer, (_, made) in sized]), why
 
 
 def schema_handle(raw: bytes, digits: int = DIGITS) -> str:
@@ -244,59 +221,40 @@ def _sized(offers: Offers) -> tuple[tuple[str, Forms], ...]:
     """Each tool's handle, and the forms that it may take; counted once for each list of tools."""
     taken: dict[str, bytes] = {}
     made = []
-    for one in offers.tools:
-        raw = one.tool.raw
-        handles = (schema_handle(raw, digits) for digits in (DIGITS, 2 * DIGITS, 3 * DIGITS))
-        handle = next(handle for handle in handles if taken.setdefault(handle, raw) == raw)
-        made.append((handle, forms(one.tool, handle, _count)))
+    for tool in (offer.tool for offer in offers.tools):
+        handles = (schema_handle(tool.raw, digits) for digits in (DIGITS, 2 * DIGITS, 3 * DIGITS))
+        handle = next(handle for handle in handles if taken.setdefault(handle, tool.raw) == tool.raw)
+        made.append((handle, forms(tool, handle, lambda text: _counter.count(text, O200K))))
     return tuple(made)
 
 
-def _count(text: str) -> int:
-    return _counter.count(text, O200K)
-
-
-def _whole(offer: Offer, made: tuple[str, Forms], reason: str) -> ToolAsSent:
-    tokens = made[1].whole_size.tokens
-    return ToolAsSent(offer.tool.name, "whole", offer.fixed or reason, tokens, tokens)
+def _whole(offer: Offer, made: Forms, reason: str) -> ToolAsSent:
+    return ToolAsSent(offer.tool.name, "whole", offer.fixed or reason, made.tokens, made.tokens)
 
 
 def _chosen(
-    offer: Offer, made: tuple[str, Forms], outlook: _Costs, chance: float, *, deferrable: bool
+    offer: Offer, handle: str, made: Forms, weight: float, chance: float, asking: float, *, deferrable: bool
 ) -> tuple[ToolAsSent, float]:
-    """The form that costs least, of those that a tool may take; and what asking for the rest of it is to cost."""
-    handle, possible = made
-    whole = possible.whole_size.tokens
-    if offer.fixed:
-        return _whole(offer, made, ""), 0.0
-    if chance >= OFTEN:
+    """The form that costs least, of those that a tool may take, and the expected cost of asking for the rest of it.
+
+    ``asking`` is that cost where the model must ask before each first use.
+    """
+    if offer.fixed or chance >= OFTEN:
         return _whole(offer, made, f"taken to be called in {chance:.0%} of sessions"), 0.0
-    asking = chance * outlook.asking(whole)
-    short: list[tuple[Form, Slim | None, Size | None, float]] = [
-        ("slim", possible.slim, possible.slim_size, UNSURE * asking),
-        ("deferred", possible.deferred if deferrable else None, possible.deferred_size, asking),
+    best = _whole(offer, made, made.not_slim or "no other form costs less"), 0.0
+    before = least = made.tokens * weight
+    short: list[tuple[Form, Slim | None, int, float]] = [
+        ("slim", made.slim, made.slim_tokens, UNSURE * asking),
+        ("deferred", made.deferred if deferrable else None, made.deferred_tokens, asking),
     ]
-    before = cost = whole * outlook.weight
-    best = _whole(offer, made, possible.not_slim or "no other form costs less"), 0.0
-    for form, stands, size, risk in short:
-        if stands is None or size is None or size.tokens * outlook.weight + risk >= cost:
+    for form, slim, tokens, risk in short:
+        cost = tokens * weight + risk
+        if slim is None or cost >= least:
             continue
-        cost = size.tokens * outlook.weight + risk
+        least = cost
         why = f"taken to be called in {chance:.1%} of sessions: {cost:,.0f} units instead of {before:,.0f}"
-        freed = sum(span.end - span.start - len(new) for span, new in offer.edits(stands))
-        best = (
-            ToolAsSent(
-                offer.tool.name,
-                form,
-                why,
-                whole,
-                size.tokens,
-                freed,
-                handle,
-                stands.description,
-                msgspec.Raw(stands.parameters),
-                msgspec.Raw(offer.tool.raw),
-            ),
-            risk,
-        )
+        freed = sum(span.end - span.start - len(new) for span, new in offer.edits(slim))
+        parameters, whole = msgspec.Raw(slim.parameters), msgspec.Raw(offer.tool.raw)
+        name, description = offer.tool.name, slim.description
+        best = ToolAsSent(name, form, why, made.tokens, tokens, freed, handle, description, parameters, whole), risk
     return best

@@ -16,8 +16,9 @@ What can't be kept exactly is not understood, and such a tool stays whole.
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any
 from urllib.parse import unquote
 
 import orjson
@@ -98,65 +99,54 @@ class Slim:
     parameters: bytes
 
 
-class Size(NamedTuple):
-    """Of a tool's name, description and parameters, as compact JSON."""
-
-    bytes: int
-    tokens: int
-
-
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """The forms in which a tool may be sent, and their sizes; a form that it must not take is None, with the reason."""
+    """The tokens of a tool, and its short forms; None for one that it must not take, slim with the reason.
 
-    whole_size: Size
+    Tokens are those of name, description and parameters, as compact JSON.
+    """
+
+    tokens: int
     slim: Slim | None = None
-    slim_size: Size | None = None
+    slim_tokens: int = 0
     not_slim: str = ""
     deferred: Slim | None = None
-    deferred_size: Size | None = None
-    not_deferred: str = ""
+    deferred_tokens: int = 0
 
 
 def forms(tool: Tool, handle: str, count: Callable[[str], int]) -> Forms:
-    """All that a tool may be sent as; ``count`` counts tokens, ``handle`` is that of ``tool.raw``."""
+    """The forms of a tool; ``count`` counts tokens, ``handle`` is that of ``tool.raw``."""
     try:
-        text = _text(tool.name, tool.description, dumped(tool.parameters))
-        whole = Size(len(text), count(text.decode()))
+        whole = count(_text(tool.name, tool.description, dumped(tool.parameters)))
         slimmed = slim(tool, handle)
-    except NotUnderstood as found:
-        reason = f"its schema is not understood: {found}"
-        return Forms(
-            Size(len(tool.raw), count(tool.raw.decode("utf-8", "replace"))), not_slim=reason, not_deferred=reason
-        )
-    slim_size, small = _weighed(slimmed, whole, count)
+    except NotUnderstood as error:
+        reason = f"its schema is not understood: {error}"
+        return Forms(count(tool.raw.decode("utf-8", "replace")), not_slim=reason)
+    tokens, reason = _weighed(slimmed, whole, count)
+    found = Forms(whole, None if reason else slimmed, tokens, reason)
     if tool.strict:
-        return Forms(whole, None if small else slimmed, slim_size, small, not_deferred="its schema is enforced")
+        return found
     short = deferred(tool, handle)
-    short_size, little = _weighed(short, whole, count)
-    return Forms(
-        whole, None if small else slimmed, slim_size, small, None if little else short, short_size, not_deferred=little
-    )
+    tokens, reason = _weighed(short, whole, count)
+    return found if reason else replace(found, deferred=short, deferred_tokens=tokens)
 
 
-def _weighed(form: Slim, whole: Size, count: Callable[[str], int]) -> tuple[Size, str]:
-    """The size of a form, and why it is not worth it, if it is not."""
-    text = _text(form.name, form.description, form.parameters)
-    size = Size(len(text), count(text.decode()))
-    saved = whole.tokens - size.tokens
-    enough = saved >= max(LEAST_TOKENS, LEAST_SHARE * whole.tokens)
-    return size, "" if enough else f"it would save {max(saved, 0)} of {whole.tokens} tokens"
+def _weighed(form: Slim, whole: int, count: Callable[[str], int]) -> tuple[int, str]:
+    """The tokens of a form, and why it is not worth it; empty if it is."""
+    tokens = count(_text(form.name, form.description, form.parameters))
+    enough = whole - tokens >= max(LEAST_TOKENS, LEAST_SHARE * whole)
+    return tokens, "" if enough else f"it would save {max(whole - tokens, 0)} of {whole} tokens"
 
 
-def _text(name: str, description: str, parameters: bytes) -> bytes:
-    return b'{"name":%b,"description":%b,"parameters":%b}' % (dumped(name), dumped(description), parameters)
+def _text(name: str, description: str, parameters: bytes) -> str:
+    return (b'{"name":%b,"description":%b,"parameters":%b}' % (dumped(name), dumped(description), parameters)).decode()
 
 
 def slim(tool: Tool, handle: str) -> Slim:
     """The tool with its first sentence and with parameters without prose; raises ``NotUnderstood``."""
     sentence = first_sentence(tool.description, LONGEST_SLIM)
-    said = f"{sentence} [{handle}]".lstrip()
-    return Slim(tool.name, said, dumped(without_prose(tool.parameters, strict=tool.strict)))
+    schema = dumped(without_prose(tool.parameters, strict=tool.strict))
+    return Slim(tool.name, f"{sentence} [{handle}]".lstrip(), schema)
 
 
 def deferred(tool: Tool, handle: str) -> Slim:
@@ -170,21 +160,12 @@ def deferred(tool: Tool, handle: str) -> Slim:
 
 def first_sentence(description: str, longest: int) -> str:
     """The first sentence of a text, in one line, without a handle."""
-    text = plain(_first_paragraph(_NOTE.sub("", description[:_READ])))
+    first, *others = _NOTE.sub("", description[:_READ]).strip().split("\n")
+    wrapped = takewhile(lambda line: line.strip()[:1].islower(), others)  # others begin like a new paragraph
+    text = plain(" ".join([first, *wrapped]))
     ends = (found.end() for found in _SENTENCE_END.finditer(text))
     end = next((end for end in ends if not _ABBREVIATED.search(text, max(0, end - 8), end)), len(text))
     return clip(text[:end], longest)
-
-
-def _first_paragraph(text: str) -> str:
-    """The first line and those that continue it: a line that was only wrapped does not begin like a new one."""
-    lines = text.strip().split("\n")
-    taken = [lines[0]]
-    for line in lines[1:]:
-        if not line.strip()[:1].islower():
-            break
-        taken.append(line)
-    return " ".join(taken)
 
 
 # Schemas
@@ -198,7 +179,7 @@ def without_prose(parameters: Any, *, strict: bool = False) -> dict[str, Any]:  
     _must_be_simple(parameters, prose, DEEPEST)
     if not _is_read_alike_without_its_draft(parameters, prose):
         prose -= {"$schema"}
-    stripped = _stripped_object(parameters, prose)
+    stripped: dict[str, Any] = _stripped(parameters, prose)
     return stripped if strict else _without_unused_definitions(stripped)
 
 
@@ -238,54 +219,28 @@ def _steps(reference: str) -> list[str]:
 
 
 def _is_read_alike_without_its_draft(schema: dict[str, Any], prose: frozenset[str]) -> bool:
-    """Whether the schema means the same to one who takes it for the latest draft."""
+    """Whether the schema means the same to a reader who takes it for the latest draft."""
     draft = schema.get("$schema", _LATEST)
     known = draft.removesuffix("#") if isinstance(draft, str) else ""
-    return known == _LATEST or (known in _ALIKE and not any(_is_of_its_draft(part, prose) for part in _parts(schema)))
-
-
-def _is_of_its_draft(schema: dict[str, Any], prose: frozenset[str]) -> bool:
-    beside_reference = "$ref" in schema and bool(schema.keys() - prose - {"$ref", "$defs", "definitions"})
-    return beside_reference or isinstance(schema.get("items"), list) or not _OF_SOME_DRAFTS.isdisjoint(schema)
+    if known == _LATEST:
+        return True
+    return known in _ALIKE and not any(
+        ("$ref" in part and part.keys() - prose - {"$ref", "$defs", "definitions"})  # which some drafts ignore there
+        or isinstance(part.get("items"), list)
+        or not _OF_SOME_DRAFTS.isdisjoint(part)
+        for part in _parts(schema)
+    )
 
 
 def _parts(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A schema and all that it is made of."""
+    """A schema and all schemas in it."""
     yield schema
     for keyword, value in schema.items():
-        below = (
-            value.values() if keyword in _MAPS and isinstance(value, dict) else [value] if keyword in _NESTED else []
-        )
+        below = value.values() if keyword in _MAPS and isinstance(value, dict) else (value,) * (keyword in _NESTED)
         for each in below:
             for part in each if isinstance(each, list) else [each]:
                 if isinstance(part, dict):
                     yield from _parts(part)
-
-
-def _stripped_object(schema: dict[str, Any], prose: frozenset[str]) -> dict[str, Any]:
-    return {
-        keyword: _stripped_value(keyword, value, prose)
-        for keyword, value in schema.items()
-        if keyword not in prose or not _is_well_formed(keyword, value)
-    }
-
-
-def _is_well_formed(keyword: str, value: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Whether it is what the keyword asks for; if not, who wrote it meant something else."""
-    return keyword == "default" or isinstance(value, list if keyword == "examples" else str)
-
-
-def _stripped_value(keyword: str, value: Any, prose: frozenset[str]) -> Any:  # noqa: ANN401 - any JSON
-    if keyword in _NESTED:
-        return [_stripped(each, prose) for each in value] if isinstance(value, list) else _stripped(value, prose)
-    if keyword not in _MAPS:
-        return value
-    if not isinstance(value, dict):
-        raise NotUnderstood(f"{keyword} is no object")
-    names_only = keyword == "dependencies"  # which may list names where others have schemas
-    return {
-        name: each if names_only and isinstance(each, list) else _stripped(each, prose) for name, each in value.items()
-    }
 
 
 def _stripped(schema: Any, prose: frozenset[str]) -> Any:  # noqa: ANN401 - any JSON
@@ -293,7 +248,25 @@ def _stripped(schema: Any, prose: frozenset[str]) -> Any:  # noqa: ANN401 - any 
         return schema
     if not isinstance(schema, dict):
         raise NotUnderstood("a part of it is neither an object nor true or false")
-    return _stripped_object(schema, prose)
+    kept = {}
+    for keyword, value in schema.items():
+        if keyword in prose and (keyword == "default" or isinstance(value, list if keyword == "examples" else str)):
+            continue  # where it is not what the keyword asks for, its author meant something else
+        if keyword in _NESTED:
+            kept[keyword] = (
+                [_stripped(each, prose) for each in value] if isinstance(value, list) else _stripped(value, prose)
+            )
+        elif keyword not in _MAPS:
+            kept[keyword] = value
+        elif isinstance(value, dict):
+            lists = keyword == "dependencies"  # which may list names where others have schemas
+            kept[keyword] = {
+                name: each if lists and isinstance(each, list) else _stripped(each, prose)
+                for name, each in value.items()
+            }
+        else:
+            raise NotUnderstood(f"{keyword} is no object")
+    return kept
 
 
 def _without_unused_definitions(schema: dict[str, Any]) -> dict[str, Any]:
