@@ -15,6 +15,7 @@ import orjson
 from pager.errors import NotUnderstood
 from pager.values import Kind, Span
 from pager.wire.byte_edits import Path, apply_edits, find
+from pager.wire.common import dumps
 from pager.wire.json_spans import members, spans
 
 
@@ -160,9 +161,4 @@ def _read(raw: bytes) -> str:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    try:
-        return orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:
-        return ""
+    return value if isinstance(value, str) else dumps(value)

@@ -56,10 +56,7 @@ def _fix() -> list[Answer]:
         Say("I'll look around.", [Call("list_files")]),
         Say(
             "Billing and its tests, both at once.",
-            [
-                Call("read_file", {"path": "harbour/billing.py"}),
-                Call("read_file", {"path": "tests/test_billing.py"}),
-            ],
+            [Call("read_file", {"path": "harbour/billing.py"}), Call("read_file", {"path": "tests/test_billing.py"})],
         ),
         Say("Now the tests, to see the fault for myself.", [Call("run_tests")]),
         Say(
@@ -116,11 +113,7 @@ TURNS = (
     DemoTurn(
         "Good. The services still reckon in floats: move them to Decimal, as billing does.", _moved(SERVICES[:12]), 2
     ),
-    DemoTurn(
-        "I'm back. Go on, and mind what the rules say of rounding.",
-        _asking_first(_moved(SERVICES[12:21])),
-        40,
-    ),
+    DemoTurn("I'm back. Go on, and mind what the rules say of rounding.", _asking_first(_moved(SERVICES[12:21])), 40),
     DemoTurn("Back again. The rest, please.", _moved(SERVICES[21:]), 45),
 )
 

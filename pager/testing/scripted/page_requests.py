@@ -30,7 +30,8 @@ def getter(request: Mapping[str, Any]) -> str | None:
 
     Of several the last one, since the client's own tools come first.
     """
-    found = [name for name, schema in _offered(request) if _first_list(schema) == PARAMETER]
+    offered = (tool for dialect in names() for tool in scripted(dialect).tools(request))  # each finds only its own
+    found = [name for name, schema in offered if _first_list(schema) == PARAMETER]
     return found[-1] if found else None
 
 
@@ -45,11 +46,6 @@ def rounds(request: Mapping[str, Any]) -> int:
     """How many past calls in this prompt ask for pages."""
     name = getter(request)
     return sum(called == name for called, _ in _tools_used(request))
-
-
-def _offered(request: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The tools of a request in any wire format: each finds only its own."""
-    return (tool for name in names() for tool in scripted(name).tools(request))
 
 
 def _tools_used(request: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

@@ -5,19 +5,17 @@ role can't say, thinking that was changed, too many cache marks. What is merely 
 that are not known here, since providers add new ones all the time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pager.wire.dialects import scripted
-from pager.wire.scripted import Scripted, repeated
+from pager.wire.scripted import repeated
 
 
 def problems(dialect_name: str, request: Mapping[str, Any]) -> list[str]:
     """Why the provider would answer this request with a 400, in the order of the prompt; empty if it would not."""
     provider = scripted(dialect_name)
-    return [*provider.problems(request), *_names(provider, request)]
-
-
-def _names(provider: Scripted, request: Mapping[str, Any]) -> Iterator[str]:
+    found = list(provider.problems(request))
     if twice := repeated(name for name, _ in provider.tools(request)):
-        yield f"tools: Tool names must be unique. Found more than once: {', '.join(twice)}."
+        found.append(f"tools: Tool names must be unique. Found more than once: {', '.join(twice)}.")
+    return found

@@ -138,14 +138,6 @@ def _openai_models() -> Json:
 
 
 def _anthropic_models() -> Json:
-    models = [
-        {
-            "type": "model",
-            "id": name,
-            "display_name": name.title(),
-            "created_at": "2025-10-09T08:53:20Z",
-            "lifecycle": "active",
-        }
-        for name in _MODELS
-    ]
+    dated = {"created_at": "2025-10-09T08:53:20Z", "lifecycle": "active"}
+    models = [{"type": "model", "id": name, "display_name": name.title(), **dated} for name in _MODELS]
     return {"data": models, "has_more": False, "first_id": _MODELS[0], "last_id": _MODELS[-1]}

@@ -224,7 +224,7 @@ class ChatStitcher:
         if lessened and not event.delta.get("role") and event.says_nothing():
             return b""
         self._role_shown = self._role_shown or bool(event.delta.get("role"))
-        return _written(self._framed(event.chunk))
+        return b"data: %b%b" % (orjson.dumps(self._framed(event.chunk)), _END)
 
     def _framed(self, chunk: Json) -> Json:
         """The chunk as one of the first leg's stream."""
@@ -339,7 +339,3 @@ def _message(message: Json, draft: ChatAnswer, earlier: _Shown) -> Json:
 def _ended(events: bytes) -> bytes:
     """The events with an end to the last of them."""
     return events.removesuffix(_END) + _END if events else b""
-
-
-def _written(chunk: Json) -> bytes:
-    return b"data: %b%b" % (orjson.dumps(chunk), _END)

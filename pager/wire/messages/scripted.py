@@ -1,10 +1,9 @@
 """The scripted model in the words of Anthropic's Messages."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from pager.values import Usage
 from pager.wire.scripted import Call, Json, Piece, Request, Turn, bits, event, lifetime, listed, piece, repeated, words
@@ -198,23 +197,23 @@ _MARKS = 4
 _THINKING = ("thinking", "redacted_thinking")
 
 
-class _MergedTurn:
-    """Messages of one role that follow each other, which the provider takes as one."""
+class _MergedTurn(NamedTuple):
+    """Consecutive messages of a role, which the provider takes as one; ``at`` is the number of the first."""
 
-    def __init__(self, at: int, role: object, messages: Iterable[Request]) -> None:
-        self.at, self.role = at, role
-        self.blocks = [block for message in messages for block in _turn_content(message)]
+    at: int
+    role: object
+    blocks: list[Request]
 
 
 def _turns(request: Request) -> list[_MergedTurn]:
-    groups = groupby(enumerate(listed(request, "messages")), key=lambda pair: pair[1].get("role"))
-    grouped = [(role, list(pairs)) for role, pairs in groups]
-    return [_MergedTurn(pairs[0][0], role, [message for _, message in pairs]) for role, pairs in grouped]
-
-
-def _turn_content(message: Request) -> list[Request]:
-    content = message.get("content")
-    return [{"type": "text", "text": content}] if isinstance(content, str) else listed(message, "content")
+    turns: list[_MergedTurn] = []
+    for at, message in enumerate(listed(request, "messages")):
+        role, content = message.get("role"), message.get("content")
+        if not turns or turns[-1].role != role:
+            turns.append(_MergedTurn(at, role, []))
+        is_text = isinstance(content, str)
+        turns[-1].blocks.extend([{"type": "text", "text": content}] if is_text else listed(message, "content"))
+    return turns
 
 
 def _ids(turn: _MergedTurn | None, kind: str, key: str) -> list[str]:

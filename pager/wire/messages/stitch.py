@@ -95,7 +95,8 @@ class MessagesStitcher:
         self._spoken += leg.visible_tokens
         if self._body:
             self._content += _shown(leg)
-            self._id = self._id or _raw_id(self._body)
+            span = members(self._body).get("id", Span(0, 0))
+            self._id = self._id or self._body[span.start : span.end]
         self._base = self._next
         self._legs += 1
         self._begin_leg()
@@ -124,10 +125,8 @@ class MessagesStitcher:
         match kind:
             case "content_block_start":
                 return self._begin(event, value)
-            case "content_block_delta":
-                return self._continue(event, value)
-            case "content_block_stop":
-                return self._close(event, value)
+            case "content_block_delta" | "content_block_stop":
+                return self._continue(event, value, is_stop=kind == "content_block_stop")
             case "message_start":
                 begun, self._begun = self._begun, True
                 return event.raw if not begun else b""
@@ -144,16 +143,12 @@ class MessagesStitcher:
             self._show(block, number(value.get("index")))
         return self._passed(block, event)
 
-    def _continue(self, event: ServerSentEvent, value: Json) -> bytes:
-        block = self._leg.open.get(number(value.get("index")))
-        return event.raw if block is None else self._passed(block, event)
-
-    def _close(self, event: ServerSentEvent, value: Json) -> bytes:
+    def _continue(self, event: ServerSentEvent, value: Json, *, is_stop: bool) -> bytes:
         index = number(value.get("index"))
         block = self._leg.open.get(index)
         if block is None:
             return event.raw
-        return self._passed(block, event) + self._settled(block, index)
+        return self._passed(block, event) + (self._settled(block, index) if is_stop else b"")
 
     def _end(self, event: ServerSentEvent) -> bytes:
         """Take an event of the leg's end: its stop reason and usage, or message_stop."""
@@ -223,11 +218,6 @@ class MessagesStitcher:
 
 def _shown(leg: MessagesAnswer) -> list[bytes]:
     return [block.raw for block in leg.blocks if not block.hidden]
-
-
-def _raw_id(body: bytes) -> bytes:
-    span = members(body).get("id")
-    return b"" if span is None else body[span.start : span.end]
 
 
 def _result(call_id: str, answer: str) -> msgspec.Raw:

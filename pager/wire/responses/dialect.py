@@ -155,7 +155,7 @@ def _blocks(kind: str, item: Json) -> Iterator[Block]:
     if kind == "message":
         yield from content_blocks(item.get("content"))
     elif kind in ("function_call", "custom_tool_call"):
-        yield Block(Kind.CALL, _said(kind, item), call_id, name)
+        yield Block(Kind.CALL, written(item.get("arguments" if kind == "function_call" else "input")), call_id, name)
     elif kind in ("function_call_output", "custom_tool_call_output"):
         yield from result_blocks(item.get("output"), call_id, name)
     elif kind == "reasoning":
@@ -163,8 +163,3 @@ def _blocks(kind: str, item: Json) -> Iterator[Block]:
         yield Block(Kind.REASONING, "\n".join(text for text in thoughts if text))
     else:
         yield Block(Kind.OTHER, dumps(item), call_id, name)
-
-
-def _said(kind: str, item: Json) -> str:
-    """The arguments of a call, or the free text of a custom tool's."""
-    return written(item.get("arguments" if kind == "function_call" else "input"))

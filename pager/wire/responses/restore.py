@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from typing import TypeAlias
 
 import msgspec
@@ -88,23 +89,15 @@ def _refusals(request: Request) -> Iterator[str]:
     included = member(request, "include")
     if member(request, "top_logprobs") or (isinstance(included, list) and _LOGPROBS in included):
         yield "the client asks for log probabilities"
-    if any(_look(request.items[at]).type == "compaction_trigger" for at in _backwards(request)[:_LAST_ITEMS]):
+    if any(_look(item).type == "compaction_trigger" for item in islice(reversed(request.items), _LAST_ITEMS)):
         yield "the history is to be compacted"
-    if member(request, "store") is not False and (request.stream or not _has_history(request)):
+    if member(request, "store") is not False and (request.stream or not any(map(_is_answer, reversed(request.items)))):
         # A stream begins with its id, before it is known whether a hidden leg, with another id, follows.
         yield "the client may continue from the stored answer (store is not false)"
 
 
-def _has_history(request: Request) -> bool:
-    """Whether the client sends answers of the model itself; the newest items are looked at first."""
-    return any(_is_answer(request.items[at]) for at in _backwards(request))
-
-
-def _backwards(request: Request) -> range:
-    return range(len(request.items) - 1, -1, -1)
-
-
 def _is_answer(item: bytes | memoryview) -> bool:
+    """Whether the client sends an answer of the model back in this item."""
     try:
         author = _author.decode(item)
     except _UNREADABLE:
