@@ -41,7 +41,7 @@ def _decompressed(digest: bytes, packed: Packed) -> bytes:
     if packed.codec != ZSTD:
         raise StoreCorrupt(f"blob {digest.hex()}: unknown codec {packed.codec!r}; expected {RAW} or {ZSTD}")
     try:
-        # A damaged header may announce any size: what it says must be what the row says before memory is given to it.
+        # A damaged header may announce any size: it must be the row's size before memory is allocated for it.
         if zstandard.frame_content_size(packed.data) != packed.size:
             raise StoreCorrupt(f"blob {digest.hex()}: its size is not the {packed.size} bytes noted")
         return zstandard.ZstdDecompressor().decompress(packed.data)

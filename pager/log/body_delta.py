@@ -84,7 +84,7 @@ def digests_of(call: CallReceived, parent: Sequence[bytes]) -> list[bytes]:
 
 
 def around_items(cuts: Iterable[Cut]) -> str:
-    """The digests of the larger values that stand around a call's messages, such as tools and a system prompt."""
+    """The digests of the larger values around a call's messages, such as tools and a system prompt."""
     return " ".join(cut.digest for cut in cuts if cut.digest)
 
 

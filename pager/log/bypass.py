@@ -25,7 +25,7 @@ WENT_IN_FULL = frozenset(BypassReason) - {
 }
 """The call of a paged branch went out as the client sent it, so that the provider's cache holds another prompt.
 
-A call that could not be read is in no branch that is paged, one that was not logged is in none that the log knows.
+A call that could not be read is in no branch that is paged; a call that was not logged is in no branch of the log.
 """
 
 NOT_PLANNED = frozenset({BypassReason.ASKED, BypassReason.PAGE_TABLE})

@@ -1,8 +1,8 @@
 """The facts that the log is made of: frozen, in the past tense, each with the version of the schema it was written in.
 
-A kind of event is one class here: it lists its fields and the blobs that it refers to, and whoever reads events tells
-them apart by class. Events hold small values and the digests of content; content itself is stored beside them. An event
-belongs to a session, which stands next to it in the log. ``docs/log.md`` has the table of kinds and fields that users
+A kind of event is one class here: it lists its fields and the blobs that it refers to, and readers match on the class.
+Events hold small values and the digests of content; content itself is stored beside them. An event belongs to a
+session, which the log keeps next to it. ``docs/log.md`` has the table of kinds and fields that users
 build on; a test keeps it and this page the same.
 """
 
@@ -33,7 +33,7 @@ class Event(msgspec.Struct, frozen=True, tag_field="kind", tag=True, omit_defaul
         return [digest for digest in self._blobs() if digest]
 
     def _blobs(self) -> Iterable[str]:
-        """The same, where an empty one stands for content that there is not."""
+        """The same; empty digests, of content that there is not, are left out later."""
         return ()
 
 
@@ -42,10 +42,10 @@ class SessionOpened(Event, frozen=True):
 
     tenant: str
     key: str  # what the client calls the session, empty where it does not
-    source: str  # what the session was told apart by: a header's name, or ``lineage``
+    source: str  # how the session was recognised: a header's name, or ``lineage``
     harness: str = ""
     arm: str = ""  # the arm of an experiment that it was given to
-    learned: str = ""  # the version of what other sessions had taught by then; it goes by it to its end
+    learned: str = ""  # the version of what other sessions had taught by then, which it uses to its end
 
 
 class BranchReason(StrEnum):

@@ -32,11 +32,11 @@ class Batch:
     ``blobs`` maps a SHA-256 digest to the content it is of. ``fingerprints`` map each to the place that now owns it.
     What is not ``urgent`` may wait a few milliseconds to be written together with what comes next.
 
-    A batch with a call in it says in ``after`` which call of its session it builds on, by a hash over all calls so far,
-    and in ``head`` what that hash is with its own. Where the log stands elsewhere, nothing of the batch is written and
-    the future raises StoreConflict. So calls that race, in one process or several, are settled: whoever comes second
-    reads the session again. What is decided of a call later ``moves`` the hash on, wherever it stands
-    (``moved_head``), so that whoever does not know of it is told in the same way.
+    A batch with a call in it has in ``after`` the hash over all calls of its session that it builds on, and in ``head``
+    that hash with its own call. Where the log has another hash, nothing of the batch is written and the future raises
+    StoreConflict. So calls that race, in one process or several, are settled: the second reads the session again. What
+    is decided of a call later ``moves`` the hash on, whatever it is (``moved_head``): a call that does not know of the
+    decision conflicts in the same way.
     """
 
     session: str
@@ -52,7 +52,7 @@ class Batch:
 
 
 class Stored(NamedTuple):
-    """An event as it stands in the log."""
+    """An event in the log."""
 
     seq: int
     session: str
@@ -86,7 +86,7 @@ class Store(Protocol):
         """The newest events of one kind, newest first."""
 
     def head(self, session: str) -> bytes:
-        """Where the session stands: the ``head`` of the last batch that had one, empty before the first."""
+        """The hash over the session's calls: the ``head`` of the last batch that had one, empty before the first."""
 
     def blob(self, digest: bytes) -> bytes | None:
         """The content with this digest, or None; raises StoreCorrupt if it is not what was stored."""
@@ -105,12 +105,12 @@ class Store(Protocol):
 
 
 def moved_head(head: bytes, by: bytes) -> bytes:
-    """Where a session stands after something that is no call."""
+    """The hash over a session's calls after something that is no call."""
     return sha256(head + by).digest()[:16]
 
 
 def conflict(session: str) -> str:
-    """What a store says of a batch whose session stands elsewhere."""
+    """The message of a StoreConflict."""
     return f"session {session} went on without this call: another one was logged first, or one before it was not"
 
 

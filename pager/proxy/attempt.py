@@ -15,7 +15,7 @@ log = logging.getLogger("ctxpager")
 
 
 class Failure(NamedTuple):
-    """Why an attempt brought no whole answer: how far it came, and what was said."""
+    """Why an attempt brought no whole answer: how far it came, and the error."""
 
     phase: FailurePhase
     error: str
@@ -42,7 +42,7 @@ class Attempt:
     failure: Failure | None = STOPPED  # None once the answer has come to its end
 
     def going_out(self, size: int) -> None:
-        """A request of so many bytes goes upstream now."""
+        """Note that a request of this many bytes is sent upstream now."""
         self.went_out = self.went_out or perf_counter()
         self.sent += size
 
@@ -52,7 +52,7 @@ class Attempt:
         return self.failure.phase if self.failure else FailurePhase.STATUS if self.status >= 400 else None
 
     def begin_leg(self) -> None:
-        """A request goes out; what is kept is of the last one for an answer."""
+        """Forget the response to the request before this: the last response is kept."""
         self.status = self.size = 0
         self.chunks.clear()
 

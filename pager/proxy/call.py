@@ -44,7 +44,7 @@ from pager.values import Request
 from pager.wire.dialect import Dialect
 from pager.wire.parse_cache import ParseCache
 
-UNPACKED_AT_ONCE = 16_384  # bytes of a compressed body; a thread costs more than so little, 16 MB of zeros at most
+UNPACKED_AT_ONCE = 16_384  # bytes of a compressed body that take less than a thread would; 16 MB of zeros at most
 READ_AT_ONCE = 1 << 20  # bytes of an answer that are read without leaving the event loop
 WORTH_COUNTING = 0.5  # the share of the window from which on a prompt is counted before it goes out
 TOOLS_READIED = 200  # short tools whose checks are known to be prepared
@@ -237,7 +237,7 @@ class Pipeline:
     async def _parsed(self, dialect: Dialect, asked: Asked, path: str) -> Incoming:
         """A request as its dialect reads it; a body that can't be read is one opaque piece.
 
-        One that is large is parsed in a thread, without what is known of earlier ones.
+        A large body is parsed in a thread, without what is known of earlier bodies.
         """
         headers, body, unread = asked.headers, asked.plain, asked.unread
         request: Request | None = None
@@ -256,7 +256,7 @@ class Pipeline:
     async def _fault_loop(
         self, call: PlacedCall, body: bytes, attempt: Attempt, counting: Counting
     ) -> FaultLoop | None:
-        """The fault loop of a call; None for one that is not paged. A prompt near the window is counted first."""
+        """The fault loop of a call; None for a call that is not paged. A prompt near the window is counted first."""
         paged, pager, upstream = call.paged, self._pager, self._settings.upstream
         if paged is None or paged.untouched or pager is None:
             return None
@@ -354,7 +354,7 @@ class Pipeline:
     # ---------------------------------------------------------------- work beside calls
 
     def warm_up(self) -> None:
-        """Load the tokenizer, and what checks calls, while nobody waits for it."""
+        """Load the tokenizer, and what checks calls, before the first call needs it."""
         self._task(self.estimates.warm_up())
         if self._pager is not None:
             self._task(asyncio.to_thread(check_arguments.warm_up))

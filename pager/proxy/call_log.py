@@ -134,7 +134,7 @@ class CallLog:
         record = log_records.decided(call, at, events, blobs)
         self._publish(call, record.events)
         if not call.session.gone:
-            with suppress(StoreReplaced):  # nobody can read it again: the call goes on
+            with suppress(StoreReplaced):  # the session begins again in the new log: the call goes on
                 await self.writer.append(record)
 
     async def aside(self, call: PlacedCall, work: Callable[[], _T]) -> _T:
@@ -143,7 +143,7 @@ class CallLog:
             return await _off_the_loop(call.incoming.request, work)
 
     def record(self, call: PlacedCall, record: Batch) -> None:
-        """Append what became of a call; nobody waits for it."""
+        """Append what became of a call, without waiting for it."""
         self._publish(call, record.events)
         if not call.session.gone:
             self.writer.append_later(record)

@@ -64,7 +64,7 @@ class HotSessions:
         self._rebuilder = Rebuilder(load_dialect, store.blob, self._messages)
         if pager is not None:
             pager.tables = self._rebuilder.tables
-        self._claims: dict[str, asyncio.Event | None] = {}  # an event where somebody waits for the end of the claim
+        self._claims: dict[str, asyncio.Event | None] = {}  # an event where a call waits for the end of the claim
         self._rebuilding: dict[str, asyncio.Future[Session]] = {}
         self.registry = registry.Registry(limit)
 
@@ -93,7 +93,7 @@ class HotSessions:
 
     @asynccontextmanager
     async def claimed(self, session: Session) -> AsyncIterator[None]:
-        """Wait until nobody has a claim on this session, and claim it."""
+        """Claim this session, once no other call has a claim on it."""
         await self._released(session)
         with self._claim(session):
             yield
@@ -133,7 +133,7 @@ class HotSessions:
         return copied, Placement(branch, branch.call + 1, 1)
 
     async def _find(self, tenant: str, lineage: CallHistory) -> Session | None:
-        """The session of a call, once nobody has a claim on it; None where the call begins one."""
+        """The session of a call, once no other call has a claim on it; None where the call begins a session."""
         key, past = lineage.key, lineage.past
         session = self.registry.find(tenant, key, past)
         if session is None:
@@ -178,7 +178,7 @@ class HotSessions:
         self.registry.claim(call.session, fingerprints_of_answer(call, answer))
 
     async def _load(self, tenant: str, key: Key | None, past: History) -> None:
-        """Make the session hot if the store has it: the one that the key names, or whose messages are repeated."""
+        """Make the session of a call hot, by its key or by the messages that it repeats, if the store has it."""
         if key is None:
             owners = await self._owners(tenant, registry.fingerprints_of_ids(past))
             for owner, fingerprint in islice(owners, CANDIDATES):
@@ -204,7 +204,7 @@ class HotSessions:
         if reading is None:
             reading = self._rebuilding[session] = asyncio.ensure_future(asyncio.to_thread(self._rebuild, session))
             reading.add_done_callback(lambda _: self._rebuilding.pop(session, None))
-        return await asyncio.shield(reading)  # one that leaves must not end it for the others
+        return await asyncio.shield(reading)  # a call that is cancelled must not end it for the others
 
     def _rebuild(self, session: str) -> Session:
         head = self._store.head(session)  # first: what comes in while we read makes the next append a conflict

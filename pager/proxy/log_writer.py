@@ -1,7 +1,7 @@
 """Appends records to the log, and waits for those under way.
 
 What can't be written is kept and written later if nothing builds on it; else the session is dropped from memory, so
-that its next call builds on what the log has. Errors are raised to whoever awaits the write.
+that its next call builds on what the log has. Errors are raised where a write is awaited.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class LogWriter:
         return asyncio.wrap_future(self.append_later(batch))
 
     def append_later(self, batch: Batch) -> Future[int]:
-        """Append a batch that nobody waits for, without the blobs that the store has."""
+        """Append a batch that no call waits for, without the blobs that the store has."""
         if len(self._stored) > BLOBS_REMEMBERED:
             self._stored.clear()
         new = {digest: blob for digest, blob in batch.blobs.items() if digest not in self._stored}
@@ -91,7 +91,7 @@ class LogWriter:
     def _appended(
         self, done: Future[int], batch: Batch, blobs: Collection[bytes], loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Note what is stored now; called by the store's thread, so that a success wakes nobody who does not wait."""
+        """Note what is stored now; called by the store's thread, so that a success does not wake the event loop."""
         self._pending.discard(done)
         error = done.exception()
         if error is None:
@@ -118,8 +118,8 @@ class LogWriter:
     def _failed(self, error: BaseException, batch: Batch) -> None:
         """Drop what memory knew of a session whose log has a gap now: it is read again from what the log has.
 
-        What became of a call is kept and written later. A call itself, or what was decided of it, is not: the calls
-        after it build on it, and whoever waits for it goes on without.
+        What became of a call is kept and written later. A call itself, or what was decided of it, is not, as the calls
+        after it build on it: it goes on without a log.
         """
         session = batch.session
         self._stored.clear()

@@ -1,7 +1,7 @@
 """Keeps credentials out of the log: providers repeat in their errors what they were sent.
 
-What is written has as many stars as the credential has bytes, so that sizes stay true; the event says how many bytes
-were replaced, since its digest is of what is kept. The client gets what the provider sent.
+A credential is replaced by as many stars as it has bytes, so that sizes stay true; the event has the number of bytes
+that were replaced, since its digest is of the stored content. The client gets what the provider sent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,18 +25,18 @@ def secrets_of(headers: Mapping[str, str], query: bytes, own: str = "") -> tuple
 
     ``own`` is the credential that the proxy puts in the client's place, if it has one.
     """
-    asked = [value for name, value in parse_qsl(query.decode("latin-1")) if name.lower() in QUERY]
-    shown = [*credentials_of(headers), *asked, own]
-    shown += [credential.rpartition(" ")[2] for credential in shown]  # without a scheme
-    written = {form for credential in shown if _is_secret(credential) for form in _written(credential)}
-    return tuple(sorted(written, key=lambda form: (-len(form), form)))
+    in_query = [value for name, value in parse_qsl(query.decode("latin-1")) if name.lower() in QUERY]
+    credentials = [*credentials_of(headers), *in_query, own]
+    credentials += [credential.rpartition(" ")[2] for credential in credentials]  # without a scheme
+    forms = {form for credential in credentials if _is_secret(credential) for form in _forms(credential)}
+    return tuple(sorted(forms, key=lambda form: (-len(form), form)))
 
 
 def _is_secret(credential: str) -> bool:
     return len(credential) >= (SHORTEST_WORD if credential.isalpha() else SHORTEST)
 
 
-def _written(credential: str) -> Iterable[bytes]:
+def _forms(credential: str) -> Iterable[bytes]:
     """The credential as it is, and inside a JSON string."""
     plain = credential.encode("utf-8", "surrogatepass")
     yield plain

@@ -36,16 +36,13 @@ class RetryLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Setback:
-    """A leg that failed: how far it came, what was said, and what the provider asks of us.
-
-    ``wait`` is in seconds, None where it does not say. ``passing`` is whether another try may succeed.
-    """
+    """A leg that failed."""
 
     phase: FailurePhase
     error: str
     status: int = 0
-    passing: bool = True
-    wait: float | None = None
+    passing: bool = True  # whether another try may succeed
+    wait: float | None = None  # seconds that the provider asks us to wait, None where it does not
 
     @property
     def words(self) -> str:
@@ -88,14 +85,14 @@ def refused(status: int, headers: Mapping[str, str], body: bytes, now: float) ->
 
 
 def stream_error(data: bytes) -> Setback | None:
-    """The setback that an event of a stream tells of; None if it tells of none."""
+    """The setback that an event of a stream reports; None if it is no error."""
     if b"error" not in data:
         return None
-    told = _object(data)
-    kind = told.get("type")
-    error = _record(told.get("response")).get("error") if kind == "response.failed" else told.get("error")
+    event = _object(data)
+    kind = event.get("type")
+    error = _record(event.get("response")).get("error") if kind == "response.failed" else event.get("error")
     if kind == "error" and not error:
-        error = told  # Responses writes it beside the type
+        error = event  # Responses writes it beside the type
     if not error:
         return None
     fields = error if isinstance(error, dict) else {"message": str(error)}
@@ -104,11 +101,11 @@ def stream_error(data: bytes) -> Setback | None:
 
 
 def message_of(body: bytes) -> str:
-    """What an error body or event says, in its own words; all of it where it is no JSON."""
-    told = _object(body)
-    told = _record(told.get("response")) or told
-    error = told.get("error")
-    message = error if isinstance(error, str) else _record(error).get("message") or told.get("message")
+    """The message in an error body or event; all of its text where it has none."""
+    outer = _object(body)
+    outer = _record(outer.get("response")) or outer
+    error = outer.get("error")
+    message = error if isinstance(error, str) else _record(error).get("message") or outer.get("message")
     return message if isinstance(message, str) and message else body[:2000].decode("utf-8", "replace")
 
 
@@ -119,7 +116,7 @@ def _is_temporary(name: str) -> bool:
 
 
 def _wait(headers: Mapping[str, str], now: float) -> float | None:
-    """The seconds that the provider asks us to wait; None where it does not, or what it says can't be read."""
+    """The seconds that the provider asks us to wait; None where it does not ask, or not in a way that can be read."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             return max(0.0, float(headers[name]) * unit)

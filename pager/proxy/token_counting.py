@@ -74,7 +74,7 @@ class Estimates:
     async def _counted(self, pieces: list[Message | str], family: Family) -> list[int]:
         """The tokens of each piece; in a thread where there is much of it, or the tokenizer is yet to be loaded.
 
-        The thread serves all calls: what is large is given to it in small turns, so that nobody waits for all of it.
+        The thread serves all calls: a large text is counted in small turns, so that no other call waits for all of it.
         """
         if sum(map(_size, pieces)) <= COUNTED_AT_ONCE and family.vocabulary in self._loaded:
             return self._work(pieces, family)
@@ -126,7 +126,7 @@ def _size(piece: Message | str) -> int:
 
 
 def _turns(pieces: list[Message | str]) -> list[list[Message | str]]:
-    """The pieces in groups of no more than a turn; one that is more by itself was counted before."""
+    """The pieces in groups of no more than a turn; a piece that is more by itself was counted before."""
     turns: list[list[Message | str]] = []
     room = 0
     for piece in pieces:
@@ -150,7 +150,7 @@ def _next_turn(parts: Iterator[str]) -> list[str]:
 
 
 def _outside(call: PlacedCall) -> list[tuple[str, Span]]:
-    """The parts of the prompt that stand outside the messages, each by its digest or, where it is short, by itself."""
+    """The parts of the prompt outside the messages, each by its digest or, where it is short, by its text."""
     request, values = call.incoming.request, call.recipe.values
     found = [(name, request.members[name]) for name in call.incoming.dialect.prompt_members if name in request.members]
     return [(values.get(name) or _text(request, span), span) for name, span in found]

@@ -1,6 +1,6 @@
 """Whose call it is: the tenant, and the session key that the client itself names.
 
-Clients name their sessions in headers or in the body, or not at all; then the lineage tells
+Clients name their sessions in headers or in the body, or not at all; then the lineage decides
 (``pager.sessions.lineage``). A sub-agent's calls belong to its parent's session but to a line of history of their own,
 its ``lane``.
 """
@@ -19,15 +19,12 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What the client calls its session: the value and where it stood, and which agent inside it is speaking.
+    """The client's name for its session, and for the agent in it."""
 
-    ``parent`` is the id of the session that the client says this one belongs to.
-    """
-
-    source: str
+    source: str  # the header or the part of the body that has it
     value: str
-    lane: str = ""
-    parent: str = ""
+    lane: str = ""  # the sub-agent's id, empty for the main agent
+    parent: str = ""  # the id of the session that this session belongs to, or empty
 
 
 Headers = Mapping[str, str]
@@ -95,7 +92,7 @@ def credential_headers() -> tuple[str, ...]:
 
 
 def credentials_of(headers: Headers) -> list[str]:
-    """What the client shows as credentials, without the scheme; empty where it shows none."""
+    """The client's credentials, without the scheme; empty where it sends none."""
     bearer = headers.get("authorization", "")
     scheme, _, token = bearer.partition(" ")
     shown = [token.strip() if scheme.lower() == "bearer" else bearer, *map(headers.get, credential_headers()[1:])]
@@ -103,18 +100,18 @@ def credentials_of(headers: Headers) -> list[str]:
 
 
 def credential_of(headers: Headers) -> str:
-    """The credential that counts; empty where the client shows none."""
+    """The client's best credential; empty where it sends none."""
     return next(iter(credentials_of(headers)), "")
 
 
 def tenant_of(
     headers: Headers, *, keys: Mapping[str, str], account_headers: Sequence[str], loopback: bool
 ) -> str | None:
-    """The tenant a call belongs to; None when the proxy has keys of its own and the client shows none of them.
+    """The tenant of a call; None where the proxy has keys of its own and the client sends none of them.
 
-    ``keys`` maps a key of the proxy's own to its tenant. On a loopback bind the user's credential does not tell tenants
-    apart, because it is refreshed in mid-session. Elsewhere a header that names an account proves nothing: anybody can
-    send it; only whoever has a credential can be the one who had it before.
+    ``keys`` maps each key of the proxy's own to its tenant. On a loopback bind the user's credential is no mark of a
+    tenant, because it is refreshed in mid-session. Elsewhere a header that names an account is no proof, as anybody can
+    send it; a credential is.
     """
     if keys:
         return keys.get(credential_of(headers))

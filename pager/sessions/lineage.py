@@ -42,9 +42,10 @@ NOWHERE = (-1, -1)
 
 @dataclass(frozen=True)
 class History:
-    """A request as lineage sees it: one hash a message, under a seed that says what kind of conversation it is.
+    """The messages of a request by their normalised hashes, ``norms``.
 
-    ``kin`` is the same without the system prompt.
+    ``seed`` is the hash of what two requests of one branch share: session key, lane, dialect, tools or none, and system
+    prompt; ``kin`` the same without the system prompt. ``follows`` is the answer's id that the request names, or empty.
     """
 
     seed: bytes
@@ -72,7 +73,7 @@ class History:
         return sha256(self.seed + b"".join(self.norms[:ROOT])).digest()
 
     def begins_with(self, norms: list[bytes]) -> bool:
-        """Whether these messages stand at the beginning of this history."""
+        """Whether this history begins with these messages; False for no messages."""
         return 0 < len(norms) <= len(self.norms) and self.norms[: len(norms)] == norms
 
     @cached_property
@@ -156,27 +157,21 @@ class Branch:
 
 @dataclass(slots=True)
 class Session:
-    """A session's branches, also by the fingerprints of their latest requests, and where its log stands.
-
-    ``answers`` and ``issued`` say which call got which answer and issued which tool call. ``pages`` is what
-    paging knows; ``unpaged`` says why that could not be made, or is empty. ``gone`` if its log is: nothing more is
-    written of it. ``arm`` and ``learned`` were settled when it was opened: the policy of an experiment, and the version
-    of what other sessions taught.
-    """
+    """A session's branches, and what its calls were answered."""
 
     id: str
     tenant: str
-    head: bytes = b""
+    head: bytes = b""  # the hash over all its logged calls
     branches: list[Branch] = field(default_factory=list)
-    tips: dict[bytes, int] = field(default_factory=dict)
-    issued: dict[str, tuple[int, int]] = field(default_factory=dict)
-    answers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    tips: dict[bytes, int] = field(default_factory=dict)  # branches by the fingerprints of their latest requests
+    issued: dict[str, tuple[int, int]] = field(default_factory=dict)  # branch and call that issued a tool call
+    answers: dict[str, tuple[int, int]] = field(default_factory=dict)  # branch and call of an answer
     pages: SessionPages = field(default_factory=SessionPages)
-    unpaged: str = ""
-    gone: bool = False
+    unpaged: str = ""  # why its page tables could not be made, or empty
+    gone: bool = False  # its log is gone: nothing more is written of it
     harness: str = ""
-    arm: str = ""
-    learned: str = ""
+    arm: str = ""  # the policy of an experiment, fixed when it was opened
+    learned: str = ""  # the version of what other sessions taught, fixed when it was opened
 
     def move_tip(self, branch: Branch, fingerprint: bytes) -> None:
         """Let this fingerprint, and no longer the one before, lead to the branch."""
@@ -186,7 +181,7 @@ class Session:
         self.tips[fingerprint] = branch.number
 
     def answered(self, branch: int, call: int, answer_id: str, call_ids: Iterable[str] = ()) -> None:
-        """Note a call's answer and the tool calls in it; an id that came before proves nothing and is struck out."""
+        """Note a call's answer and the tool calls in it; an id that two calls have leads nowhere."""
         if branch >= len(self.branches):
             return  # the call itself never made it into the log
         here = (branch, call)
@@ -200,7 +195,7 @@ class Session:
 
 
 class Placement(NamedTuple):
-    """Where a call stands: its branch, number and attempt, and the branch just opened for it, if one was."""
+    """A call's branch, number and attempt; ``opened`` and ``parent`` are None where there is none."""
 
     branch: Branch
     call: int
@@ -228,12 +223,12 @@ def receive(session: Session, placement: Placement, past: History, raws: list[by
 
 
 def continued(session: Session, past: History) -> Branch | None:
-    """The branch that goes on with this history, if one does."""
+    """The branch that this history continues, also with a rewritten history; None where it continues none."""
     return _grown(session, past) or (None if past.follows else _rewritten(session, past))
 
 
 def grows(session: Session, past: History) -> bool:
-    """Whether this history is the latest request of a branch with more behind it, or follows its latest answer."""
+    """Whether this history begins with the latest request of a branch, or follows its latest answer."""
     return _grown(session, past) is not None
 
 
@@ -251,7 +246,7 @@ def shares(session: Session, past: History) -> bool:
 
 
 def _longest_run(norms: Sequence[bytes], past: Sequence[bytes], telling: Sequence[bool]) -> int:
-    """How many telling messages of a history the longest run has that is also in another history."""
+    """The most telling messages in any run of messages that two histories share."""
     places = {norm: at for at, norm in enumerate(norms)}
     longest = run = 0
     at = -1

@@ -36,14 +36,14 @@ class MessageCache:
 
     def _learn(self, known: dict[bytes, Message], digest: bytes, message: Message) -> Message:
         calls = [block for block in message.blocks if block.call_id]
-        light = Message(message.role, message.norm, tuple(Block(one.kind, "", one.call_id) for one in calls))
+        light = Message(message.role, message.norm, tuple(Block(block.kind, "", block.call_id) for block in calls))
         if len(known) >= self._limit:
             known.pop(next(iter(known), b""), None)  # a thread that rebuilds a session may do the same
         known[digest] = light
         return light
 
     def _without_items(self, dialect: Dialect, request: Request) -> list[Message]:
-        """A prompt that is one plain string is one message of the user's; what can't be read is one of nobody's."""
+        """The one message of a prompt that is a plain string, or of a body that can't be read, which has no role."""
         span = request.members.get(request.items_key)
         if span is None or request.body[span.start : span.start + 1] != b'"':
             return [Message("", sha256(request.body).digest())]

@@ -45,7 +45,7 @@ class Registry:
         return len(self._sessions)
 
     def find(self, tenant: str, key: Key | None, past: History) -> Session | None:
-        """The hot session that this call continues, else one that its key names or whose history it shares."""
+        """The hot session that a call continues, or its key names, or whose history it shares; None if none is hot."""
         if key is not None:
             found = next(self._known_by(tenant, fingerprints_of_key(key)), None)
         else:
@@ -56,7 +56,7 @@ class Registry:
         return found
 
     def _kin(self, tenant: str, past: History) -> Session | None:
-        """The session that goes on with this history, else the first that shares it."""
+        """The hot session that this history continues, else the first that shares it; None if none does."""
         kin: Session | None = None
         for session in self._known_by(tenant, fingerprints_of_ids(past)):
             if grows(session, past):
@@ -84,7 +84,7 @@ class Registry:
         self._recent[session.tenant, past.root] = session.id
 
     def adopt(self, session: Session, fingerprints: Iterable[bytes]) -> Session:
-        """Keep this session hot, known by these fingerprints; one that became hot in the meantime stays instead."""
+        """Keep this session hot under these fingerprints, or the copy that is hot already; the copy that is kept."""
         kept = self._sessions.setdefault(session.id, session)
         self._sessions.move_to_end(session.id)
         self.claim(kept, fingerprints)
@@ -128,7 +128,7 @@ def open_session(tenant: str, key: Key | None, past: History, before: Session | 
 
 
 def begins_again(spot: Placement, key: Key | None, past: History, body: str) -> bool:
-    """Whether a call without a key starts a new session with the words of an old one, and is no other attempt at it."""
+    """Whether a call without a key begins a new session with an old session's words, and is no attempt at its call."""
     if key is not None:
         return False
     branch, before = spot.branch, spot.parent

@@ -142,9 +142,9 @@ class App:
 def _wants_websocket(scope: Scope) -> bool:
     """Whether it is a WebSocket's handshake (RFC 6455, section 4.1), and not just a request that would upgrade."""
     headers = dict(scope["headers"])
-    asked = headers.get(b"upgrade", b"").strip().lower() == b"websocket"
-    asked = asked and b"upgrade" in headers.get(b"connection", b"").lower()
-    return asked and scope["method"] == "GET" and b"sec-websocket-key" in headers
+    protocol, connection = headers.get(b"upgrade", b"").strip().lower(), headers.get(b"connection", b"").lower()
+    named = protocol == b"websocket" and b"upgrade" in connection
+    return named and scope["method"] == "GET" and b"sec-websocket-key" in headers
 
 
 async def _json(send: Send, status: int, value: object, headers: list[tuple[bytes, bytes]] | None = None) -> None:

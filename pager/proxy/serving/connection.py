@@ -42,7 +42,7 @@ class Connection(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(self.limits.head_seconds, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
+        """End the wait for a head."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -93,7 +93,7 @@ class Connection(HttpToolsProtocol):
         return f"The head of the request has more than {most.headers} headers or {most.head_kib} KiB."
 
     def _renamed(self, data: bytes) -> bytes:
-        """What the parser may have of these bytes of a head; a header that is not complete waits for its end."""
+        """A head's bytes for the parser, with Upgrade under its other name; a header that is cut waits for its rest."""
         data, self._waiting = self._waiting + data, b""
         end = data.find(b"\r\n\r\n")
         if end < 0:
@@ -123,8 +123,8 @@ class Connection(HttpToolsProtocol):
         under_way = self.cycle is not None and not self.cycle.response_complete
         if not under_way:  # an answer under way would be broken by ours
             head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: text/plain; charset=utf-8\r\n"
-            told = f"{head}content-length: {len(message)}\r\nconnection: close\r\n\r\n{message}"
-            self.transport.write(told.encode())
+            response = f"{head}content-length: {len(message)}\r\nconnection: close\r\n\r\n{message}"
+            self.transport.write(response.encode())
         self.transport.close()
 
 

@@ -1,8 +1,8 @@
 """Access: the addresses that the proxy may listen on, and the requests that it refuses.
 
-A browser lends its user's place in the network to every page it shows. So a request that a page of somebody else's made
-is refused on every route, however it was led here: by a name that is not ours (Host), or across sites (Origin).
-Programs send no Origin and are not concerned.
+A browser lends its user's place in the network to every page it shows. So a request by a page of another site is
+refused on every route, however it came here: by a name that is not ours (Host), or across sites (Origin). Programs send
+no Origin and are not concerned.
 """
 
 import logging
@@ -21,8 +21,8 @@ from pager.wire import dialects
 
 INSIGHTS = frozenset({"/healthz", "/metrics"})
 OTHERS = frozenset({"cross-site", "same-site"})
-PAGE = "/"  # links to the dashboard may stand on any page; what it asks for then comes from itself
-MOST_SAID = 20  # refusals that are written to the log: a page could make any number of them
+PAGE = "/"  # any page may link to the dashboard, whose own requests then come from itself
+MOST_WARNINGS = 20  # a page could be refused any number of times
 log = logging.getLogger("ctxpager")
 
 
@@ -34,7 +34,7 @@ class DoorRefusal(NamedTuple):
 
 
 def expect_closed(settings: Settings) -> None:
-    """Raise ConfigError where anybody on the network could use the proxy and nobody has said that this is meant."""
+    """Raise ConfigError where anybody on the network could use the proxy, unless that was allowed."""
     if is_loopback(settings.host) or settings.identity.keys:
         return
     beyond = f"host: {settings.host} can be reached by others, and the proxy has no keys of its own"
@@ -48,7 +48,7 @@ def expect_closed(settings: Settings) -> None:
 
 
 def tenants_of(settings: Settings, env: Mapping[str, str]) -> dict[str, str]:
-    """The proxy's own keys and whose they are; raises ConfigError where a variable that must hold a key does not."""
+    """The tenants by the proxy's own keys; raises ConfigError where a variable that must hold a key does not."""
     named = {f"identity.keys.{name}": variable for name, variable in settings.identity.keys.items()}
     if settings.upstream.api_key_env:
         named["upstream.api_key_env"] = settings.upstream.api_key_env
@@ -91,11 +91,11 @@ class Door:
         self._app = app
         self._keys = keys
         self._loopback = is_loopback(settings.host)
-        # Beyond this machine a proxy has any name, and whoever was led here by a wrong one has no key.
+        # Beyond this machine a proxy has any name, and a page that came by a wrong name has no key.
         self._knows_names = self._loopback or not keys
         self._names = {settings.host.lower(), *settings.allowed_hosts}
         self._origins = frozenset(settings.allowed_origins)
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -103,8 +103,8 @@ class Door:
         if refusal is None:
             await self._app(scope, receive, send)
             return
-        if refusal.reason not in self._said and len(self._said) < MOST_SAID:
-            self._said.add(refusal.reason)
+        if refusal.reason not in self._warned and len(self._warned) < MOST_WARNINGS:
+            self._warned.add(refusal.reason)
             log.warning("refused %s %s: %s", scope["method"], scope["path"], refusal.reason)
         await refuse(send, self._app.owner(scope), refusal.status, refusal.reason)
 
@@ -124,6 +124,6 @@ class Door:
         return None
 
     def _is_welcome(self, origin: str, host: str | None) -> bool:
-        """Whether a page may ask: our own, which has the name that it was led here by, or one that was allowed."""
+        """Whether a page may send requests: our own, whose name is the Host of its request, or an allowed page."""
         place = origin.lower()
         return place in self._origins or (host is not None and place.partition("://")[2] == host.lower())

@@ -1,7 +1,7 @@
-"""Has what the log teaches worked out once a day, by a process of its own, for the sessions that begin after that.
+"""Learns from the log once a day, in a process of its own, for the sessions that begin after that.
 
-Folding a log takes minutes of one core. A process with a low priority does it, so that no call ever waits for it; what
-fails there is told once and harms nobody: new sessions go by what was learned before.
+Reading a log takes minutes of one core. A process with a low priority does it, so that no call ever waits for it. If it
+fails, there is one warning, and new sessions go on with what was learned before.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from pager.paging.pager import Pager
 from pager.paging.priors import LOG, Version, newest, recalled
 
 NICENESS = 15
-LONGEST = 3_600.0  # seconds after which working it out is given up
-TOLD = 500  # letters of what went wrong that are told
+LONGEST = 3_600.0  # seconds after which learning is given up
+LONGEST_WARNING = 500  # letters of an error
 log = logging.getLogger("ctxpager.learning")
 
 
 class LearningPace(NamedTuple):
-    """When it is looked at, in seconds: after the start, and then again and again; and how old what is known may be."""
+    """Seconds from the start to the first look, from look to look, and the age at which what was learned is old."""
 
     first: float = 60.0
     every: float = 3_600.0
@@ -39,28 +39,28 @@ DAILY = LearningPace()
 
 
 def command(settings: Settings) -> list[str]:
-    """What works it out anew."""
+    """The command that learns anew."""
     where = ["--store", settings.store_url]
     return [sys.executable, "-P", "-m", "pager.cli", "learn", *where]  # -P: never what the working folder calls pager
 
 
 def may_learn(settings: Settings) -> bool:
-    """Whether it is worked out daily: not by times that clients made up, nor from a log that only we can read."""
+    """Whether to learn daily: not by times that clients made up, nor from a log that only this process can read."""
     return settings.learn == "daily" and not settings.trust_clock_header and Location(settings.store_url).durable
 
 
 def recall(pager: Pager, store: Store) -> Version | None:
-    """Let new sessions go by what was last learned, if anything was; raises StoreError where that can't be read."""
+    """Have new sessions use what was last learned, None where nothing was; raises StoreError if that can't be read."""
     known = newest(store.events(LOG))
     if known is not None and known.name != pager.learned:
-        recalled(known.name, store.blob)  # or nobody goes by it
+        recalled(known.name, store.blob)  # raises where it can't be read
         pager.experience(known.name)  # now, as calls must not wait for a disk
         pager.learned = known.name
     return known
 
 
 class Learner:
-    """Looks now and then whether it is time, and has it done."""
+    """Starts learning when what is known is old."""
 
     def __init__(self, pager: Pager, store: Store, command: Sequence[str], pace: LearningPace = DAILY) -> None:
         self._pager = pager
@@ -91,39 +91,43 @@ class Learner:
             await asyncio.sleep(self._pace.every)
 
     async def _look(self) -> None:
-        """Have it worked out if it is time; take what is new, whoever has worked it out."""
+        """Learn if it is time; use what is new, also where another process learned it."""
         known = await asyncio.to_thread(recall, self._pager, self._store)
         if not await asyncio.to_thread(self._is_time, known):
             return
         self._tried = time()
-        wrong = await _done(self._command)
-        if wrong:
-            self._warn(wrong)
+        error = await _run_quietly(self._command)
+        if error:
+            self._warn(error)
         else:
             self._warned = False
             await asyncio.to_thread(recall, self._pager, self._store)
 
     def _is_time(self, known: Version | None) -> bool:
-        """Whether what is known is of yesterday; where nothing is, whether the log has what happened since then."""
+        """Whether what is known is old; where nothing is known, whether the log is."""
         first = known or next(iter(self._store.events()), None)
         return first is not None and time() - max(first.at, self._tried) >= self._pace.age
 
-    def _warn(self, wrong: str) -> None:
+    def _warn(self, error: str) -> None:
         if not self._warned:
-            log.warning("nothing was learned from the log; sessions go by what was known before: %s", wrong[-TOLD:])
+            log.warning(
+                "nothing was learned from the log; sessions go by what was known before: %s", error[-LONGEST_WARNING:]
+            )
         self._warned = True
 
 
-async def _done(command: Sequence[str]) -> str:
-    """Run a command at a low priority; what it says went wrong, empty if nothing did."""
+async def _run_quietly(command: Sequence[str]) -> str:
+    """Run a command at a low priority; its error, empty if there was none."""
     process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
     try:
         with suppress(OSError):  # it may have ended already
             os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
         async with asyncio.timeout(LONGEST):
-            _, said = await process.communicate()
+            _, errors = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return said.decode("utf-8", "replace").strip() or f"exit status {process.returncode}" if process.returncode else ""
+    return (
+        errors.decode("utf-8", "replace").strip() or f"exit status {process.returncode}" if process.returncode else ""
+    )

@@ -16,13 +16,13 @@ class Presence:
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             handle = os.open(folder / FILE_NAME, flags, 0o600)
-        except OSError:  # a folder that can't be written is told of by the log
+        except OSError:  # opening the log reports a folder that can't be written
             return
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            told = os.read(handle, 200).decode("utf-8", "replace")
-            self.other = "".join(letter for letter in told if letter.isprintable()) or "another process"
+            name = os.read(handle, 200).decode("utf-8", "replace")
+            self.other = "".join(letter for letter in name if letter.isprintable()) or "another process"
             os.close(handle)
             return
         self._handle = handle

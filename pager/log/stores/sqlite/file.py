@@ -21,7 +21,7 @@ from pager.errors import StoreCorrupt, StoreError
 SUFFIX = ".sqlite3"
 FILE_NAME = f"ctxpager{SUFFIX}"
 FILE_VERSION = 1
-APPLICATION_ID = 0x63747870  # "ctxp": tells our files from other programs' databases
+APPLICATION_ID = 0x63747870  # "ctxp": marks our files among other programs' databases
 PATIENCE = 2.0  # seconds to wait for another process; a call waits with us, so it may not be long
 PAGE = 2048  # bytes; a commit writes whole pages, and calls are small: half the usual size makes it a third faster
 WAL_BYTES = 4 << 20  # the room that the write-ahead log has from the start
@@ -93,7 +93,7 @@ class FolderLock:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """What tells the file at this path from another that comes in its place; None where there is none."""
+    """What differs between the file at this path and another that takes its place; None where there is none."""
     try:
         found = path.lstat()
     except OSError:
@@ -102,7 +102,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def is_log(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a database of ours, or a new one that does not say yet."""
+    """Whether a file that begins with these bytes is a database of ours, or a new one without an owner yet."""
     return head.startswith(_MAGIC) and head[_OWNER] in (APPLICATION_ID.to_bytes(4), bytes(4))
 
 
@@ -159,7 +159,7 @@ def telling(path: Path, what: str) -> Iterator[None]:
 
 
 def explained(error: BaseException, path: Path, what: str) -> StoreError:
-    """An error of ours that says which file, what went wrong and the way out."""
+    """An error of ours with the file, the cause and the way out."""
     if primary_code(error) in _DAMAGE:
         way_out = "`ctxpager check --repair` mends what it can; a file moved away is replaced by a new log"
         return StoreCorrupt(f"{path} is damaged or no log of ours ({error}): {way_out}")
@@ -190,7 +190,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _expect_plain(path: Path) -> None:
-    """Raise StoreError where one of the log's files is a link or no file: whoever put it there chose what we write to.
+    """Raise StoreError where one of the log's files is a link or no file: it could make us write to any other.
 
     The folder itself may be a link: that is the user's.
     """
@@ -213,7 +213,7 @@ def _set_aside(wal: Path) -> None:
 def _reserve(wal: Path) -> None:
     """Give the write-ahead log its room at once: flushing a file that also grows takes about half as long again.
 
-    Zeros behind the last frame are no frames to SQLite. They are appended, so nothing that stands there is touched.
+    Zeros behind the last frame are no frames to SQLite. They are appended, so that no frame is touched.
     """
     with suppress(OSError):  # without it the log works as well, only slower
         handle = os.open(wal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -254,7 +254,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _expect_whole(connection: sqlite3.Connection) -> None:
-    """Look at both ends of the file: one that was cut short or overwritten shows here rather than at the first call."""
+    """Read both ends of the file: if it was cut short or overwritten, this fails, rather than the first call."""
     connection.execute("SELECT max(seq), max(data) FROM (SELECT seq, data FROM events ORDER BY seq DESC LIMIT 1)")
     connection.execute("SELECT max(id), max(data) FROM (SELECT id, data FROM blobs ORDER BY id DESC LIMIT 1)")
 

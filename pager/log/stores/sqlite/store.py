@@ -25,7 +25,7 @@ from pager.log.stores.sqlite.writer import SqliteWriter
 _STEP = 500  # rows read, or fingerprints asked for, at a time
 _IDLE = 8  # connections kept for the next reader
 
-# Text is read as bytes: a damaged row must reach the decoder, which says what is wrong with it.
+# Text is read as bytes: a damaged row must reach the decoder, whose error names the damage.
 _COLUMNS = "SELECT seq, session, at, version, CAST(data AS BLOB) FROM events"
 _ALL = f"{_COLUMNS} WHERE seq > ? ORDER BY seq LIMIT ?"
 _OF_SESSION = f"{_COLUMNS} WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
@@ -98,7 +98,7 @@ class Store:
         return [_stored(row) for row in self._rows(_RECENT, (kind, max(limit, 0)))]
 
     def head(self, session: str) -> bytes:
-        """Where the session stands."""
+        """The hash over the session's calls so far, empty before the first."""
         return b"".join(row[0] for row in self._rows(_HEAD, (session,)))
 
     def blob(self, digest: bytes) -> bytes | None:
@@ -206,7 +206,7 @@ class _Readers:
 
 
 def _path(address: str) -> Path:
-    """The file of a log: the one that is named, else the one in the folder that is named."""
+    """The file of a log, by its own name or by its folder's."""
     path = Path(address).expanduser()
     return path if path.suffix == SUFFIX or path.is_file() else path / FILE_NAME
 
