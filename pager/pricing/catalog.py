@@ -77,11 +77,9 @@ class Rule:
         """Whether it holds for a model of this name, in lower case, at this provider."""
         if self.provider and self.provider != provider:
             return False
-        if self.name is None:
-            return True
-        found = self.name.search(name)
+        found = self.name.search(name) if self.name else None
         if found is None:
-            return False
+            return self.name is None
         version = tuple(int(part or 0) for part in found.groups())
         return self.since <= version and (not self.before or version < self.before)
 
@@ -145,13 +143,12 @@ class Catalog:
         table, kept = read_table(), read_kept()
         return cls(table["models"], table["providers"], table["date"], table["source"], kept["models"], shipped_rules())
 
-    def find(self, model: str) -> Model:
-        """What is known of a model: by its name, its name taken apart, its longest known beginning, or by rules."""
-        return self._find(model)
-
     @cached_property
-    def _find(self) -> Callable[[str], Model]:
-        """The look-up with a bounded memory, as names come from clients."""
+    def find(self) -> Callable[[str], Model]:
+        """Facts about a model: by its name, its name taken apart, its longest known beginning, or by rules.
+
+        Its memory is bounded, as names come from clients.
+        """
         return lru_cache(1_024)(self._look_up)
 
     def _look_up(self, model: str) -> Model:
@@ -240,7 +237,7 @@ def rule_of(entry: Mapping[str, Any]) -> Rule:
     """A rule as the catalogue's file has it."""
     facts = _facts_of(entry, _CONDITIONS)
     name = re.compile(entry["name"]) if "name" in entry else None
-    since, before = _version(entry.get("since", "")), _version(entry.get("before", ""))
+    since, before = (tuple(map(int, re.findall(r"\d+", entry.get(key, "")))) for key in ("since", "before"))
     return Rule(facts, _source(entry), name, entry.get("provider", ""), since, before)
 
 
@@ -252,10 +249,6 @@ def _facts_of(entry: Mapping[str, Any], others: Collection[str]) -> dict[str, An
     if "cache_kind" in facts:
         facts["cache_kind"] = CacheKind(facts["cache_kind"])
     return facts
-
-
-def _version(text: str) -> Version:
-    return tuple(int(part) for part in text.split(".")) if text else ()
 
 
 def _read(name: str) -> bytes:

@@ -13,12 +13,7 @@ from typing import Any
 from pager.errors import ConfigError
 from pager.pricing.catalog import Catalog, Model
 from pager.pricing.prices import Prices
-from pager.pricing.provider_cache import (
-    LIFETIME,
-    Cache,
-    CacheKind,
-    uncached,
-)
+from pager.pricing.provider_cache import LIFETIME, Cache, CacheKind, uncached
 
 NAMED: Mapping[str, Prices] = {
     "anthropic": Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0, write_long=2.0),
@@ -42,50 +37,36 @@ class Overrides:
         """The model with every override that fits the name asked for or the name found; the closest one wins."""
         names = {asked.lower(), model.name.lower()}
         for pattern in sorted(self.models, key=lambda pattern: (not pattern.endswith("*"), len(pattern))):
-            if any(_fits(pattern.lower(), name) for name in names):
+            start = pattern.lower().removesuffix("*")
+            if any(name.startswith(start) if pattern.endswith("*") else name == start for name in names):
                 changes: dict[str, Any] = dict(self.models[pattern])
                 model = replace(model, **changes, known=True)
         return model
 
 
-def _fits(pattern: str, name: str) -> bool:
-    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
-
-
 def prices(model: Model) -> Prices:
-    """The model's prices as ratios.
-
-    Writing never counts as cheaper than plain input: some lists say 0 where they mean that it costs nothing extra. Nor
-    does writing for an hour count as cheaper than writing.
-    """
-    found = _ratios(model)
+    """The model's prices as ratios; uncached where its provider caches nothing."""
+    found = _ratios(model) if model.input else NAMED[model.price_list]
     return uncached(found) if model.cache_kind is CacheKind.NONE else found
 
 
 def _ratios(model: Model) -> Prices:
-    if not model.input:
-        return NAMED[model.price_list]
-    output = 5.0 if model.output is None else model.output / model.input
+    """The ratios to the price of input, which is known.
+
+    Writing never counts as cheaper than plain input: some lists say 0 where they mean that it costs nothing extra. Nor
+    does writing for an hour count as cheaper than writing; where its price is unknown, it is Anthropic's.
+    """
+    plain = model.input or 1.0
+    output = 5.0 if model.output is None else model.output / plain
     step = (model.step_tokens, model.step_factor, model.step_output)
     if model.cached is None:
         return Prices(1.0, 1.0, output, 0.0, 1.0, *step)
-    write = max((model.written or 0.0) / model.input, 1.0)
-    return Prices(
-        min(model.cached / model.input, 1.0),
-        write,
-        output,
-        LIFETIME if model.cache_seconds is None else model.cache_seconds,
-        _write_long(model, write),
-        *step,
-    )
-
-
-def _write_long(model: Model, write: float) -> float:
-    """What writing for an hour costs: as much as at Anthropic, where it can be asked for and its price is not known."""
-    if not model.input or model.cache_seconds_long is None:
-        return write
-    long = NAMED["anthropic"].write_long if model.written_1h is None else model.written_1h / model.input
-    return max(long, write)
+    write = write_long = max((model.written or 0.0) / plain, 1.0)
+    if model.cache_seconds_long is not None:
+        hour = NAMED["anthropic"].write_long if model.written_1h is None else model.written_1h / plain
+        write_long = max(hour, write)
+    seconds = LIFETIME if model.cache_seconds is None else model.cache_seconds
+    return Prices(min(model.cached / plain, 1.0), write, output, seconds, write_long, *step)
 
 
 @dataclass(frozen=True)
@@ -165,17 +146,20 @@ def parsed_overrides(text: str, *, origin: str, is_json: bool = False) -> Overri
     return overrides(data, origin=origin)
 
 
-_LIMITS = ("window", "output_limit")
+# The types of a value, the least one, and both in words.
+_TOKENS = ((int,), 1, "a whole number of tokens from 1")
+_DOLLARS = ((int, float), 0, "a number of US dollars per million tokens from 0")
+_SECONDS = ((int, float), 0, "a number of seconds from 0")
+_FACTOR = ((int, float), 0, "a number from 0")
 _PRICES = ("input", "output", "cached", "written", "written_1h")
-_STEP = ("step_tokens", "step_factor", "step_output")
-_OVERRIDABLE = (*_LIMITS, *_PRICES, "cache_seconds", "cache_seconds_long", "cache_kind", "cache_minimum", *_STEP)
-_TYPES = {"step_tokens": (int,)}
-_WANTED = {
-    "cache_seconds": "a number of seconds from 0",
-    "cache_seconds_long": "a number of seconds from 0",
-    "step_tokens": "a whole number of tokens from 0",
-    "step_factor": "a number from 0",
-    "step_output": "a number from 0",
+_OVERRIDABLE: Mapping[str, tuple[tuple[type, ...], int, str]] = {
+    **dict.fromkeys(("window", "output_limit"), _TOKENS),
+    **dict.fromkeys(_PRICES, _DOLLARS),
+    **dict.fromkeys(("cache_seconds", "cache_seconds_long"), _SECONDS),
+    "cache_kind": ((str,), 0, f"one of {', '.join(CacheKind)}"),
+    "cache_minimum": _TOKENS,
+    "step_tokens": ((int,), 0, "a whole number of tokens from 0"),
+    **dict.fromkeys(("step_factor", "step_output"), _FACTOR),
 }
 
 
@@ -202,15 +186,11 @@ def _changes(value: object, where: str) -> dict[str, int | float | CacheKind]:
 
 
 def _checked(key: str, given: Any, where: str) -> int | float | CacheKind:  # noqa: ANN401 - any TOML or JSON value
-    if key == "cache_kind":
-        if given not in list(CacheKind):
-            raise ConfigError(f"{where}: must be one of {', '.join(CacheKind)}, found {given!r}")
-        return CacheKind(given)
-    if key in {*_LIMITS, "cache_minimum"}:
-        if type(given) is not int or given < 1:
-            raise ConfigError(f"{where}: must be a whole number of tokens from 1, found {given!r}")
-    elif type(given) not in _TYPES.get(key, (int, float)) or not math.isfinite(given) or given < 0:
-        wanted = _WANTED.get(key, "a number of US dollars per million tokens from 0")
-        raise ConfigError(f"{where}: must be {wanted}, found {given!r}")
-    number: int | float = given
-    return number
+    types, least, wanted = _OVERRIDABLE[key]
+    if type(given) in types:
+        if key == "cache_kind" and given in list(CacheKind):
+            return CacheKind(given)
+        if key != "cache_kind" and math.isfinite(given) and given >= least:
+            number: int | float = given
+            return number
+    raise ConfigError(f"{where}: must be {wanted}, found {given!r}")

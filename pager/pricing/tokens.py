@@ -120,17 +120,12 @@ def pieces(text: str, limit: int = CHUNK) -> Iterator[str]:
     """
     start = 0
     while len(text) - start > limit:
-        end = _cut(text, start, start + limit)
+        end = start + limit
+        for found in _SAFE_CUT.finditer(text, max(start + 1, end - _LOOK_BACK), end):
+            end = found.start()  # the last one counts
         yield text[start:end]
         start = end
     yield text[start:]
-
-
-def _cut(text: str, start: int, stop: int) -> int:
-    end = stop
-    for found in _SAFE_CUT.finditer(text, max(start + 1, stop - _LOOK_BACK), stop):
-        end = found.start()
-    return end
 
 
 class Counter:
@@ -167,11 +162,11 @@ class Counter:
         return MESSAGE_OVERHEAD + sum(self.count_block(block, family) for block in message.blocks)
 
     def _plain(self, text: str, vocabulary: str) -> int:
-        key = (vocabulary, sha256(text.encode("utf-8", "surrogatepass")).digest())
+        key = _key(text, vocabulary)
         known = self._young.get(key)
         if known is None:
             known = self._old.get(key)
-            known = self._encoded(text, vocabulary) if known is None else known
+            known = self.encoded(self.pieces(text), vocabulary) if known is None else known
             self._remember(key, known)
         return known
 
@@ -186,12 +181,13 @@ class Counter:
 
     def learn(self, text: str, vocabulary: str, tokens: int) -> None:
         """Remember the count of a text whose pieces were counted one by one."""
-        self._remember((vocabulary, sha256(text.encode("utf-8", "surrogatepass")).digest()), tokens)
-
-    def _encoded(self, text: str, vocabulary: str) -> int:
-        return self.encoded(self.pieces(text), vocabulary)
+        self._remember(_key(text, vocabulary), tokens)
 
     def _remember(self, key: tuple[str, bytes], tokens: int) -> None:
         if len(self._young) >= self._half:
             self._young, self._old = {}, self._young
         self._young[key] = tokens
+
+
+def _key(text: str, vocabulary: str) -> tuple[str, bytes]:
+    return vocabulary, sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -14,6 +14,7 @@ by the linear search of bytes. Patterns run on RE2, over all lines at once, with
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from pager.text.distinctive import encoded
@@ -176,10 +177,11 @@ def _readings(pattern: str, work: int) -> Iterator[_Search]:
         if program is not None:
             tame = _is_tame(pattern) and program.programsize <= _TAME_PROGRAM
             reach = None if tame else work // program.programsize
-            yield _Search(_finder(program), note, reach=reach)
+            yield _Search(partial(_first_match, program), note, reach=reach)
             note = f"as plain text, {note}" if note else "as plain text"
         needle = encoded(pattern.casefold() if ignore_case else pattern)
-        yield _Search(_plain(needle), note, ignore_case=ignore_case, height=needle.rstrip(b"\n").count(b"\n"))
+        height = needle.rstrip(b"\n").count(b"\n")
+        yield _Search(partial(_first_needle, needle), note, ignore_case=ignore_case, height=height)
 
 
 def _compiled(pattern: str, *, ignore_case: bool) -> Any:  # noqa: ANN401 - the package has no types
@@ -197,20 +199,14 @@ def _is_tame(pattern: str) -> bool:
     return "){" not in signs and len(_WILD.findall(signs)) + repeats <= _WILD_PARTS
 
 
-def _finder(program: Any) -> Callable[[bytes, int], tuple[int, int] | None]:  # noqa: ANN401 - the package has no types
-    def find(haystack: bytes, start: int) -> tuple[int, int] | None:
-        match = program.search(haystack, start)
-        return match.span() if match else None
-
-    return find
+def _first_match(program: Any, haystack: bytes, start: int) -> tuple[int, int] | None:  # noqa: ANN401 - untyped
+    match = program.search(haystack, start)
+    return match.span() if match else None
 
 
-def _plain(needle: bytes) -> Callable[[bytes, int], tuple[int, int] | None]:
-    def find(haystack: bytes, start: int) -> tuple[int, int] | None:
-        at = haystack.find(needle, start)
-        return None if at < 0 else (at, at + len(needle))
-
-    return find
+def _first_needle(needle: bytes, haystack: bytes, start: int) -> tuple[int, int] | None:
+    at = haystack.find(needle, start)
+    return None if at < 0 else (at, at + len(needle))
 
 
 def _run(lines: Sequence[str], reading: _Search, within: Sequence[Range], room: int) -> SearchResult:
@@ -218,7 +214,10 @@ def _run(lines: Sequence[str], reading: _Search, within: Sequence[Range], room: 
     left = reading.reach
     for part in within:
         whole = _haystack(lines, part, ignore_case=reading.ignore_case)
-        haystack = whole if left is None else _beginning(whole, left)
+        haystack = whole
+        if left is not None and len(whole) > left:  # up to the end of a line, if there is one
+            end = whole.rfind(b"\n", 0, left + 1)
+            haystack = whole[: end if end >= 0 else left]
         if not collected.add(_hits(haystack, reading, part.first), part, haystack):
             return SearchResult(collected.slices(), reading.how, more=True)
         if len(haystack) < len(whole):
@@ -227,16 +226,8 @@ def _run(lines: Sequence[str], reading: _Search, within: Sequence[Range], room: 
     return SearchResult(collected.slices(), reading.how)
 
 
-def _beginning(haystack: bytes, reach: int) -> bytes:
-    """What may be read of it, up to the end of a line if there is one."""
-    if len(haystack) <= reach:
-        return haystack
-    end = haystack.rfind(b"\n", 0, reach + 1)
-    return haystack[: end if end >= 0 else reach]
-
-
 def _haystack(lines: Sequence[str], part: Range, *, ignore_case: bool) -> bytes:
-    """The bytes to search: without carriage returns at the ends of lines, so that ``$`` stands where one sees it."""
+    """The bytes to search: without carriage returns at the ends of lines, so that ``$`` matches there."""
     text = "\n".join(lines[part.first - 1 : part.last]).replace("\r\n", "\n").removesuffix("\r")
     return encoded(text.casefold() if ignore_case else text)
 
@@ -282,23 +273,21 @@ class _Collected:
         Groups do not reach beyond the range that was asked for.
         """
         around = Range(max(hit.lines.first - CONTEXT, part.first), min(hit.lines.last + CONTEXT, part.last))
+        matching: list[int] = []
         if self._hunks and around.first <= self._hunks[-1][0].last + 1:
             before, matching = self._hunks.pop()
             around = Range(before.first, around.last)
         elif len(self._hunks) == MAX_HUNKS:
             return False
-        else:
-            matching = []
-        known = matching[-1] if matching else 0
-        matching.extend(range(max(hit.lines.first, known + 1), hit.lines.last + 1))
+        matching.extend(range(max(hit.lines.first, matching[-1] + 1 if matching else 0), hit.lines.last + 1))
         self._hunks.append((around, matching))
         return True
 
     def slices(self) -> tuple[Slice, ...]:
-        return tuple(Slice(around, self._text(around), tuple(matching)) for around, matching in self._hunks)
-
-    def _text(self, around: Range) -> str:
-        return "\n".join(self._shown(number) for number in range(around.first, around.last + 1))
+        return tuple(
+            Slice(around, "\n".join(map(self._shown, range(around.first, around.last + 1))), tuple(matching))
+            for around, matching in self._hunks
+        )
 
     def _shown(self, number: int) -> str:
         line = self._lines[number - 1]
