@@ -39,12 +39,12 @@ from pager.paging.stub import HANDLE
 from pager.pricing.provider_cache import uncached
 from pager.pricing.rates import Models
 from pager.proxy.call_log import CallLog
-from pager.sessions import registry
 from pager.sessions.identity import Key
 from pager.sessions.lineage import (
     Session,
     history,
     place,
+    receive,
 )
 from pager.values import Usage
 from pager.wire.dialects import load
@@ -70,7 +70,7 @@ class Talk:
         self.blobs |= zip(request.digests, raws, strict=True)
         past = history(request, [self.dialect.decode(raw) for raw in raws], Key("x-session-id", "s"))
         placement = place(self.session, past)
-        registry.received(self.session, placement, past, request.digests, "")
+        receive(self.session, placement, past, list(request.digests), "")
         items = Items(request.digests, past.norms, raws.__getitem__)
         where = (placement.branch.number, placement.call, placement.attempt)
         call = CallToPlan(self.dialect, request, items, self.now, where, placement.opened, bypass=bypass)

@@ -171,7 +171,7 @@ def _fingerprints_of(event: Event, session: SessionOpened) -> Iterator[tuple[byt
 
 
 def _missing(writer: sqlite3.Connection, index: _SalvagedIndex) -> list[str]:
-    """Note the events that are gone, whose numbers stay taken; a line for each session, as far as the index knows it."""
+    """Note the events that are gone, whose numbers stay taken; a line for each session that the index knows."""
     taken = {seq for (seq,) in writer.execute(_TAKEN)}
     last = max([*taken, *index.sessions], default=0)
     gone = [seq for seq in range(1, last + 1) if seq not in taken]
