@@ -1,16 +1,17 @@
 """Says why each page stayed or went at one call: weighs them again, on the page table as it was before the decision.
 
-The log keeps what was decided, not what was weighed. But it keeps all that the decision came from, so the table is
-folded again up to the call, shown to the policy once more, and what the policy says now is put beside what was logged.
-Prices, windows and the policy's options are those in force now, as the log does not keep them.
+The log has the decision, not the numbers behind it. But it has all that the decision came from, so the table is rebuilt
+up to the call, the policy is asked once more, and its answer is compared with the logged decision. Prices, windows and
+the policy's options are those in force now, as the log does not have them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from instrumentation.accounting.addresses import find_call, meant
 from instrumentation.accounting.logged_prompts import client_calls
-from instrumentation.accounting.page_verdicts import PageVerdict, rows
+from instrumentation.accounting.page_verdicts import PageJudge, PageVerdict
 from instrumentation.accounting.tool_log import LogContents
 from instrumentation.accounting.tool_use import Tooling, tooling
 from pager.errors import ConfigError, NotUnderstood, StoreCorrupt
@@ -41,10 +42,12 @@ from pager.sessions.rebuild import Rebuilder
 from pager.values import CallAddress, Request, Usage
 from pager.wire.dialect import Dialect
 
+_Kind = TypeVar("_Kind")
+
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What the log says of the call: decisions, and why it went out without our help; None where it has no answer."""
+    """The logged decisions on the call, and why it went out in full; ``usage`` is None where it has no answer."""
 
     repacks: Sequence[Repacked]
     bypasses: Sequence[Bypassed]
@@ -59,9 +62,9 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """What the policy says of the call now.
+    """The policy's decision on the call as of now.
 
-    ``unplanned`` says why it was not asked then, ``differs`` how what it says is not what was logged.
+    ``unplanned`` says why it was not asked then, ``differs`` how the logged decision was another; both may be empty.
     """
 
     policy: str
@@ -143,7 +146,8 @@ def explain(
     """
     case, source = _case(store, meant(store, session), call, load_dialect), LogContents(store.blob, load_dialect)
     known, learned = _experience(store, case.session.learned)
-    terms = _terms(case, rules, known)
+    caller, models = Caller(case.session.tenant, case.session.harness), rules.rates()
+    terms = terms_of(case.request, case.table, models, known, caller=caller, marks=rules.cache_marks, grace=rules.grace)
     named, chosen_by = (instead, "as asked for now") if instead else _policy_name(case, rules.policy)
     policy = load_policy(named, rules.options_of(named))
     _decide_tools(case, source)
@@ -152,17 +156,15 @@ def explain(
     unplanned = _unplanned(case, named)
     plan = planner.propose(policy, case.table, outside, terms)
     differs = "" if unplanned or instead else _difference(case.logged, plan)
-    weighing = _weighing(named, chosen_by, plan, unplanned, differs)
     to_go, guess = _to_go(policy, seen)
-    table, where = case.table, case.where
+    table, where, price = case.table, case.where, models.find(case.request.model).input
+    judge = PageJudge(table, plan, case.logged.gone, _evicted_at(case), unplanned, terms.grace)
     return Explanation(
         session=case.name,
         harness=case.session.harness,
         arm=case.session.arm,
-        branch=where.branch,
-        call=where.call,
-        attempt=where.attempt,
-        attempts=sum(_is_call(row, where) for row in case.log),
+        **where._asdict(),
+        attempts=sum(CallAddress.of(call)[:2] == where[:2] for call in _events(case.log, CallReceived)),
         at=case.log[case.end].at,
         model=case.request.model,
         tokens=seen.tokens,
@@ -172,7 +174,7 @@ def explain(
         warmth=_warmth(table, terms),
         idle=table.idle,
         prices=terms.prices,
-        dollars=_token_price(rules, case.request.model),
+        dollars=price / 1e6 if price else None,
         to_go=to_go,
         guess=guess,
         learned=learned,
@@ -182,17 +184,20 @@ def explain(
         tool=table.tool,
         tools=tooling(case.log, where, source),
         logged=case.logged,
-        weighing=weighing,
-        rows=rows(
-            table, seen, _weighed(policy, seen), plan, case.logged.gone, _evicted_at(case), unplanned, terms.grace
+        weighing=Weighing(
+            policy=named,
+            chosen_by=chosen_by,
+            reason=plan.reason,
+            rejected=plan.rejected,
+            pages=[page.name for page in plan.pages],
+            saved=plan.saved,
+            rewritten=plan.rewritten,
+            price=plan.price,
+            unplanned=unplanned,
+            differs=differs,
         ),
+        rows=judge.verdicts(seen, _weighed(policy, seen)),
     )
-
-
-def _token_price(rules: PlanningRules, model: str) -> float | None:
-    """US dollars for one uncached input token; None where they are not known."""
-    price = rules.rates().find(model).input
-    return price / 1e6 if price else None
 
 
 # ---------------------------------------------------------------- the call as it was
@@ -201,7 +206,7 @@ def _token_price(rules: PlanningRules, model: str) -> float | None:
 def _case(store: Store, name: str, call: str, load_dialect: Callable[[str], Dialect]) -> _ExplainedCall:
     log = list(store.events(name))
     where = find_call(log, call)
-    spot = next(one for one in client_calls(log) if (one.call.branch, one.call.call, one.call.attempt) == where)
+    spot = next(one for one in client_calls(log) if CallAddress.of(one.call) == where)
     end = next(at for at, row in enumerate(log) if row.seq == spot.seq)
     dialect = load_dialect(spot.call.dialect)
     try:
@@ -210,41 +215,32 @@ def _case(store: Store, name: str, call: str, load_dialect: Callable[[str], Dial
         raise ConfigError(f"call {call}: its request could not be read, and went out as it came: {error}") from error
     session = Rebuilder(load_dialect, store.blob).session(name, log[: end + 1])
     table = session.pages.tables.get(where.branch)
-    if table is None or (table.call, table.attempt) != (where.call, where.attempt):
+    if table is None or (table.call, table.attempt) != where[1:]:
         raise ConfigError(f"call {call}: its messages can't be told apart, so that nothing of it can be paged")
     return _ExplainedCall(name, log, end, where, session, table, request, dialect, _logged(log, where))
 
 
 def _logged(log: Sequence[Stored], where: CallAddress) -> Logged:
     """What was logged of one attempt; a bypass is logged with its call alone."""
-    of_call = [row.event for row in log if _is_at(row, where)]
-    answer = next((event for event in of_call if isinstance(event, AnswerFinished)), None)
-    bypasses = [row.event for row in log if isinstance(row.event, Bypassed)]
+    answers = [event for event in _events(log, AnswerFinished) if CallAddress.of(event) == where]
     return Logged(
-        [event for event in of_call if isinstance(event, Repacked)],
-        [event for event in bypasses if (event.branch, event.call) == where[:2]],
-        sum(isinstance(event, LegFinished) and bool(event.pages) for event in of_call),
-        answer.usage if answer else None,
+        [event for event in _events(log, Repacked) if CallAddress.of(event) == where],
+        [event for event in _events(log, Bypassed) if (event.branch, event.call) == where[:2]],
+        sum(bool(event.pages) for event in _events(log, LegFinished) if CallAddress.of(event) == where),
+        answers[0].usage if answers else None,
     )
 
 
-def _is_at(row: Stored, where: CallAddress) -> bool:
-    event = row.event
-    if not isinstance(event, Repacked | AnswerFinished | LegFinished):
-        return False
-    return CallAddress.of(event) == where
+def _events(log: Iterable[Stored], kind: type[_Kind]) -> Iterator[_Kind]:
+    """The events of one kind."""
+    return (row.event for row in log if isinstance(row.event, kind))
 
 
 def _decide_tools(case: _ExplainedCall, source: LogContents) -> None:
-    """Carry out what was decided of the tools at this call: that comes before anything is weighed."""
-    for row in case.log:
-        event = row.event
-        if isinstance(event, ToolsDecided) and CallAddress.of(event) == case.where:
+    """Apply the decision on tools at this call: it comes before anything is weighed."""
+    for event in _events(case.log, ToolsDecided):
+        if CallAddress.of(event) == case.where:
             case.table.apply(event, source.decision(event).decided)
-
-
-def _is_call(row: Stored, where: CallAddress) -> bool:
-    return isinstance(row.event, CallReceived) and (row.event.branch, row.event.call) == where[:2]
 
 
 def _evicted_at(case: _ExplainedCall) -> dict[str, int]:
@@ -274,11 +270,6 @@ def _experience(store: Store, version: str) -> tuple[Experience, str]:
         return SHIPPED, f"what is shipped: {error}"
 
 
-def _terms(case: _ExplainedCall, rules: PlanningRules, known: Experience) -> Terms:
-    caller, marks = Caller(case.session.tenant, case.session.harness), rules.cache_marks
-    return terms_of(case.request, case.table, rules.rates(), known, caller=caller, marks=marks, grace=rules.grace)
-
-
 def _policy_name(case: _ExplainedCall, configured: str) -> tuple[str, str]:
     """The policy that was in force, or the one that is now; and how it is known."""
     here = next((event.policy for event in case.logged.repacks if event.policy), "")
@@ -286,8 +277,7 @@ def _policy_name(case: _ExplainedCall, configured: str) -> tuple[str, str]:
         return here, "logged with this call"
     if case.session.arm:
         return case.session.arm, "the session's arm"
-    events = [row.event for row in case.log]
-    other = next((event for event in events if isinstance(event, Repacked) and event.policy), None)
+    other = next((event for event in _events(case.log, Repacked) if event.policy), None)
     if other is not None:
         return other.policy, f"logged with call {other.branch}:{other.call} of the session"
     return configured, "configured now; the log does not say which one was then"
@@ -340,21 +330,6 @@ def _weighed(policy: Policy, seen: View) -> Sequence[Weighed] | None:
         return None
     weighed: Sequence[Weighed] = explains(seen)
     return weighed
-
-
-def _weighing(named: str, chosen_by: str, plan: Plan, unplanned: str, differs: str) -> Weighing:
-    return Weighing(
-        named,
-        chosen_by,
-        plan.reason,
-        plan.rejected,
-        [page.name for page in plan.pages],
-        plan.saved,
-        plan.rewritten,
-        plan.price,
-        unplanned,
-        differs,
-    )
 
 
 def _difference(logged: Logged, plan: Plan) -> str:

@@ -1,7 +1,7 @@
 """The state of each page of a prompt at a call, and why it stayed or was removed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pager.log.events import RepackCause
 from pager.paging.page import Page
@@ -12,10 +12,10 @@ from pager.paging.policy import PageView, View, Weighed
 
 @dataclass(frozen=True, slots=True)
 class PageVerdict:
-    """One page: ``state`` is resident, evicted or pinned, ``why`` says more of it.
+    """One page: ``state`` is resident, evicted or pinned, ``why`` the reason, or empty.
 
-    ``went`` is what was logged, ``goes`` what the policy says now. The numbers are those of ``Weighed``; None where the
-    policy gives none, and for pages that had gone before.
+    ``went`` is the logged decision, ``goes`` the policy's decision as of now. The numbers are those of ``Weighed``;
+    None where the policy gives none, and for pages that had gone before.
     """
 
     page: PageView
@@ -32,8 +32,13 @@ class PageVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
-    """All that is known of one call, by which each page is judged."""
+class PageJudge:
+    """All that is known of a call, by which each of its pages is judged.
+
+    ``plan`` is the policy's plan as of now, ``gone`` are the pages that were removed at the call, with the cause,
+    ``evicted_at`` the calls at which others had been removed before. ``unplanned`` says why no policy was asked; empty
+    where one was. New pages stay for ``grace`` calls.
+    """
 
     table: PageTable
     plan: Plan
@@ -42,13 +47,19 @@ class _Judge:
     unplanned: str
     grace: int
 
-    def row(self, page: Page, seen: PageView, weighed: Weighed | None) -> PageVerdict:
+    def verdicts(self, seen: View, weighed: Sequence[Weighed] | None) -> list[PageVerdict]:
+        """A verdict for every page, in the order of the prompt; ``weighed`` is None if the policy gives no numbers."""
+        each: Sequence[Weighed | None] = weighed if weighed is not None else [None] * len(self.table.pages)
+        return [self._verdict(*one) for one in zip(self.table.pages, seen.pages, each, strict=True)]
+
+    def _verdict(self, page: Page, seen: PageView, weighed: Weighed | None) -> PageVerdict:
         state, why = self._state(page, seen)
-        goes = any(page is one for one in self.plan.pages) and not self.unplanned
-        verdict = self._verdict(seen, weighed, why, goes=goes)
-        told = weighed if seen.resident else None  # what is gone was not weighed
-        numbers = (None,) * 4 if told is None else (told.chance, told.saving, told.fault, told.worth)
-        return PageVerdict(seen, self.table.about(page), state, why, page.name in self.gone, goes, verdict, *numbers)
+        goes = any(page is planned for planned in self.plan.pages) and not self.unplanned
+        words = self._words(seen, weighed, why, goes=goes)
+        found = PageVerdict(seen, self.table.about(page), state, why, page.name in self.gone, goes, words)
+        if weighed is None or not seen.resident:  # pages that had gone before were not weighed
+            return found
+        return replace(found, chance=weighed.chance, saving=weighed.saving, fault=weighed.fault, worth=weighed.worth)
 
     def _state(self, page: Page, seen: PageView) -> tuple[str, str]:
         if not seen.resident:
@@ -56,7 +67,7 @@ class _Judge:
             return "evicted", "" if at is None else f"at call {at}"
         return ("pinned", _pinned_by(page, self.table.call, self.grace)) if seen.pinned else ("resident", "")
 
-    def _verdict(self, seen: PageView, weighed: Weighed | None, why: str, *, goes: bool) -> str:
+    def _words(self, seen: PageView, weighed: Weighed | None, why: str, *, goes: bool) -> str:
         cause = self.gone.get(seen.handle)
         if cause is not None:
             changed = cause == RepackCause.POLICY and not goes and not self.unplanned
@@ -78,26 +89,6 @@ class _Judge:
         if self.plan.pages and seen.position < self.plan.pages[0].row:
             return "before the cut"
         return "no repack, see above"
-
-
-def rows(
-    table: PageTable,
-    seen: View,
-    weighed: Sequence[Weighed] | None,
-    plan: Plan,
-    gone: Mapping[str, str],
-    evicted_at: Mapping[str, int],
-    unplanned: str,
-    grace: int,
-) -> list[PageVerdict]:
-    """Every page in the order of the prompt.
-
-    ``plan`` is what the policy wants now, ``gone`` are the pages that went, with the cause, ``evicted_at`` the calls at
-    which others had gone before; ``unplanned`` says why nobody was asked. New pages stay for ``grace`` calls.
-    """
-    judge = _Judge(table, plan, gone, evicted_at, unplanned, grace)
-    told: Sequence[Weighed | None] = weighed if weighed is not None else [None] * len(table.pages)
-    return [judge.row(page, one, its) for page, one, its in zip(table.pages, seen.pages, told, strict=True)]
 
 
 def _pinned_by(page: Page, call: int, grace: int) -> str:

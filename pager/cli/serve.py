@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pager.cli import options as shared
+from pager.errors import PagerError
 from pager.terminal import say
 
 if TYPE_CHECKING:
     from instrumentation.dashboard.server import Dashboard
     from pager.config.settings import Settings
     from pager.log.store import Store
+    from pager.pricing.rates import Models
 
 HELP = "run the proxy"
 EXAMPLE = """ctxpager serve
@@ -25,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped; the exit status."""
-    from instrumentation.accounting import live_cost  # the server's imports are not needed by the other commands
+    from instrumentation.accounting.billing import cost  # the server's imports are not needed by the other commands
     from pager.config.loading import sources
     from pager.pricing.rates import in_force
     from pager.proxy.serving import main as server
@@ -37,10 +39,22 @@ def run(options: argparse.Namespace) -> int:
     shown = _dashboard(settings) if settings.dashboard.is_shown(settings.host) else None
     models = in_force(settings.prices, settings.models)
     words = server.CostWords(
-        live_cost.price(models),
-        lambda began: live_cost.summary(lambda: shared.open_log(settings), models, began),
+        lambda model, usage: cost(usage, models, model).dollars,
+        lambda began: _summary(settings, models, began),
     )
     return server.run(settings, os.environ, shown, words)
+
+
+def _summary(settings: "Settings", models: "Models", since: float) -> str:
+    """What calls since a time cost, as the log has them, or why that can't be said."""
+    from instrumentation.reports import gather, report  # needed once, when the proxy ends
+    from pager.wire.dialects import load as load_dialect
+
+    try:
+        with shared.opened_log(settings) as store:
+            return report.summary(gather.gather(store, gather.Wanted(since=since), models, load_dialect))
+    except PagerError as error:
+        return f"ctxpager: {error}"
 
 
 def _dashboard(settings: "Settings") -> "Callable[[Store], Dashboard]":
