@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pager.errors import PolicyError
-from pager.paging.page_arrays import columns, handles
+from pager.paging.pages.page_arrays import columns, handles
 from pager.paging.policy import (
     ASKING,
     TOOL,
@@ -37,7 +37,7 @@ from pager.paging.priors import GROWTH, SIZE, STRENGTH
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pager.paging.page_arrays import Flags, Numbers
+    from pager.paging.pages.page_arrays import Flags, Numbers
 
     Places = NDArray[np.intp]
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pager.paging.page import PIN_HALF_LIFE
+from pager.paging.pages.page import PIN_HALF_LIFE
 from pager.pricing.prices import ASKING, TOOL, Prices
 
 COPY_STAYS = PIN_HALF_LIFE + 1

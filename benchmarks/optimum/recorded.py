@@ -34,7 +34,7 @@ from instrumentation.replay.player import PlayedCall, Player
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.prepared import PreparedCall as Sent
 from pager.log.events import Evicted
-from pager.paging.page_table import common_length
+from pager.paging.pages.page_table import common_length
 from pager.paging.policy import Decision, View
 from pager.pricing.rates import Models
 from pager.wire.page_spans import stubbed

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-from pager.paging.page_table import common_length
+from pager.paging.pages.page_table import common_length
 from pager.pricing.mark_cache import (
     FIVE_MINUTES,
     Entry,

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from instrumentation.replay.prepared import Prepared, PreparedCall
 from instrumentation.replay.recording import RecordedCall, Recording
-from pager.paging.page_table import common_length
+from pager.paging.pages.page_table import common_length
 from pager.pricing.catalog import family_of
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.pricing.provider_cache import HIT_SHARE, TELLING

@@ -29,7 +29,7 @@ from pager.log.events import (
 from pager.log.store import Store, Stored
 from pager.paging import planner
 from pager.paging.conditions import Caller, terms_of, tool_slot_of
-from pager.paging.page_table import PageTable
+from pager.paging.pages.page_table import PageTable
 from pager.paging.planner import Plan, Terms
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy import Policy, View, Weighed

@@ -13,7 +13,7 @@ from pager.log.body_delta import digests_of, put_together
 from pager.log.events import AnswerFinished, CallReceived
 from pager.log.store import Stored
 from pager.paging.held_calls import LONGEST
-from pager.paging.page_table import PageTable
+from pager.paging.pages.page_table import PageTable
 from pager.paging.render import (
     Outgoing,
     lacks_marks,

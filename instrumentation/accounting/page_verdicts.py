@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pager.log.events import RepackCause
-from pager.paging.page import Page
-from pager.paging.page_table import PageTable
+from pager.paging.pages.page import Page
+from pager.paging.pages.page_table import PageTable
 from pager.paging.planner import Plan
 from pager.paging.policy import PageView, View, Weighed
 

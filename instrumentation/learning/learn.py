@@ -23,7 +23,7 @@ from pager.log.events import (
     ToolCalled,
 )
 from pager.log.store import Batch, Store, Stored
-from pager.paging.page import GRACE, Page
+from pager.paging.pages.page import GRACE, Page
 from pager.paging.priors import (
     LOG,
     Experience,

@@ -19,7 +19,7 @@ from pager.pricing.rates import Models
 from policies.cost_aware import CostAware, WeighedPages
 
 if TYPE_CHECKING:
-    from pager.paging.page_arrays import Numbers
+    from pager.paging.pages.page_arrays import Numbers
 
 
 KNOWING = "knowing"

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pager.paging.page import contents
-from pager.paging.page_table import common_length
+from pager.paging.pages.page import contents
+from pager.paging.pages.page_table import common_length
 from pager.text.distinctive import distinctive
 from pager.text.references import said
 from pager.values import Kind

@@ -23,15 +23,15 @@ from pager.log.events import BranchOpened, Bypassed, Event, LegFinished, Repacke
 from pager.paging import held_calls, planner
 from pager.paging.conditions import terms_under
 from pager.paging.held_calls import ROUNDS, Refusal, Replies
-from pager.paging.page import Page
-from pager.paging.page_table import PageTable, Slot
+from pager.paging.pages.page import Page
+from pager.paging.pages.page_table import PageTable, Slot
+from pager.paging.pages.session_pages import SessionPages, TableSource
+from pager.paging.pages.stub import handle_of
 from pager.paging.plan_call import CallPlan, text_at
 from pager.paging.planner import Terms
 from pager.paging.policy import Policy, View
 from pager.paging.policy_choice import NamedPolicy
 from pager.paging.render import with_stubs
-from pager.paging.session_pages import SessionPages, TableSource
-from pager.paging.stub import handle_of
 from pager.pricing.mark_cache import FIVE_MINUTES
 from pager.pricing.prices import ASKING
 from pager.pricing.rates import Models

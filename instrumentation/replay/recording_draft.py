@@ -12,7 +12,7 @@ from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.item_sizes import item_tokens
 from instrumentation.replay.inferred_tools import InferredTools, offers_in, written
 from instrumentation.replay.recording import RecordedCall, Recording
-from pager.paging.page_table import common_length
+from pager.paging.pages.page_table import common_length
 from pager.pricing.tokens import BYTES_A_TOKEN
 from pager.tools.definitions import Offers
 from pager.values import Usage

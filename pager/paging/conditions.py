@@ -4,8 +4,8 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
-from pager.paging.page import GRACE
-from pager.paging.page_table import PageTable
+from pager.paging.pages.page import GRACE
+from pager.paging.pages.page_table import PageTable
 from pager.paging.planner import Terms
 from pager.paging.priors import Experience
 from pager.pricing.mark_cache import HOUR

@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 import orjson
 
 from pager.paging import page_in
-from pager.paging.page_table import PageTable
-from pager.paging.stub import HANDLE
+from pager.paging.pages.page_table import PageTable
+from pager.paging.pages.stub import HANDLE
 from pager.tools.check_arguments import STEPS_ON_THE_LOOP, check, is_json, repair_text
 from pager.tools.decide import ToolAsSent, Toolset
 from pager.wire.stitching import HeldCall, LegEnd

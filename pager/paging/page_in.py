@@ -13,7 +13,7 @@ from hashlib import sha256
 from itertools import accumulate
 from typing import NamedTuple
 
-from pager.paging.stub import HANDLE
+from pager.paging.pages.stub import HANDLE
 from pager.text.excerpts import (
     LONGEST_PATTERN,
     WORK,

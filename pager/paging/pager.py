@@ -14,14 +14,14 @@ from pager.errors import StoreError
 from pager.log.bypass import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Marked, RepackCause, Repacked
 from pager.paging.conditions import Caller, terms_of, tool_slot_of
-from pager.paging.page import GRACE
-from pager.paging.page_table import Items, PageTable, Source, raw_of
+from pager.paging.pages.page import GRACE
+from pager.paging.pages.page_table import Items, PageTable, Source, raw_of
+from pager.paging.pages.session_pages import SessionPages, TableSource
 from pager.paging.plan_call import CallPlan, text_at
 from pager.paging.planner import Terms
 from pager.paging.policy_choice import Arms
 from pager.paging.priors import SHIPPED, Experience, recalled
 from pager.paging.render import Outgoing, lacks_marks, marked, render
-from pager.paging.session_pages import SessionPages, TableSource
 from pager.paging.settle_tools import Shortening
 from pager.pricing.mark_cache import MOST_MARKS
 from pager.pricing.rates import Models

@@ -12,14 +12,14 @@ from pager.log.bypass import BypassReason
 from pager.log.events import Bypassed, Event, Repacked
 from pager.paging import planner, settle_tools
 from pager.paging.held_calls import SMALLEST_REPLY
-from pager.paging.page import Page, stub_limit
 from pager.paging.page_in import NAME, brought_by, name_for
-from pager.paging.page_table import PageTable, Slot
+from pager.paging.pages.page import Page, stub_limit
+from pager.paging.pages.page_table import PageTable, Slot
+from pager.paging.pages.session_pages import SessionPages
+from pager.paging.pages.stub import Subject, make_stub
 from pager.paging.planner import Plan, Terms
 from pager.paging.policy_choice import NamedPolicy
-from pager.paging.session_pages import SessionPages
 from pager.paging.settle_tools import Shortening
-from pager.paging.stub import Subject, make_stub
 from pager.pricing.tokens import O200K, Counter
 from pager.tools.definitions import Offers
 from pager.values import CallAddress

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from pager.log.events import RepackCause
-from pager.paging.page import GRACE, Page, is_failing, is_reused, pin_holds
-from pager.paging.page_arrays import Columns, LazyPages, columns
-from pager.paging.page_table import PageTable
+from pager.paging.pages.page import GRACE, Page, is_failing, is_reused, pin_holds
+from pager.paging.pages.page_arrays import Columns, LazyPages, columns
+from pager.paging.pages.page_table import PageTable
 from pager.paging.policy import Decision, Policy, View
 from pager.paging.priors import SHIPPED, Experience
 from pager.pricing.prices import Prices
@@ -22,7 +22,7 @@ from pager.pricing.token_scale import Yardstick
 from pager.pricing.tokens import BYTES_A_TOKEN
 
 if TYPE_CHECKING:
-    from pager.paging.page_arrays import Flags, Numbers
+    from pager.paging.pages.page_arrays import Flags, Numbers
 
 FILLED_AFTER_RESCUE = 0.7
 """The share of the window that a rescue leaves filled, so that not every later call needs another one."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from pager.config.settings import Settings
-from pager.paging.page import GRACE
+from pager.paging.pages.page import GRACE
 from pager.paging.settle_tools import Shortening
 from pager.pricing.rates import Models, in_force
 

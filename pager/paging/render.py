@@ -11,7 +11,7 @@ from functools import partial
 from hashlib import sha256
 
 from pager.paging.page_in import definition
-from pager.paging.page_table import PageTable, Slot, raw_of
+from pager.paging.pages.page_table import PageTable, Slot, raw_of
 from pager.tools.decide import Toolset
 from pager.values import Request, Span
 from pager.wire.byte_edits import apply_edits

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from pager.log.events import ToolsDecided
 from pager.paging import planner
 from pager.paging.page_in import name_for
-from pager.paging.page_table import PageTable
+from pager.paging.pages.page_table import PageTable
+from pager.paging.pages.session_pages import SessionPages
 from pager.paging.planner import Terms
-from pager.paging.session_pages import SessionPages
 from pager.tools.decide import Outlook, Toolset, decide
 from pager.tools.definitions import Offers
 from pager.values import CallAddress

@@ -21,7 +21,7 @@ from pager.host_names import is_loopback
 from pager.log.bypass import BypassReason
 from pager.log.events import FailurePhase
 from pager.paging.pager import Pager
-from pager.paging.stub import HANDLE
+from pager.paging.pages.stub import HANDLE
 from pager.proxy import log_records, request_body
 from pager.proxy.attempt import Attempt, Failure, read_answer
 from pager.proxy.call_log import CallLog

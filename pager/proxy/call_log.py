@@ -16,8 +16,8 @@ from pager.log.body_delta import around_items
 from pager.log.events import Event, FailurePhase
 from pager.log.store import Batch, Store
 from pager.paging.conditions import Caller
-from pager.paging.page_table import Items
 from pager.paging.pager import CallToPlan, Paged, Pager, bypassed
+from pager.paging.pages.page_table import Items
 from pager.proxy import log_records
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.fault_loop import Append, Claimed

@@ -27,8 +27,8 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from pager.log.events import BranchOpened, BranchReason
-from pager.paging.page_table import common_length
-from pager.paging.session_pages import SessionPages
+from pager.paging.pages.page_table import common_length
+from pager.paging.pages.session_pages import SessionPages
 from pager.sessions.identity import Key
 from pager.values import Message, Request
 

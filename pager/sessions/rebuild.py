@@ -18,8 +18,8 @@ from pager.log.events import (
     ToolsDecided,
 )
 from pager.log.store import Stored
-from pager.paging.page_table import Items
-from pager.paging.session_pages import TableSource
+from pager.paging.pages.page_table import Items
+from pager.paging.pages.session_pages import TableSource
 from pager.sessions.lineage import Branch, Session, fingerprint_of
 from pager.sessions.message_cache import MessageCache
 from pager.wire.dialect import Dialect

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from pager.paging.stub import handle_of
+from pager.paging.pages.stub import handle_of
 from pager.wire.stitching import Leg, LegPart
 
 

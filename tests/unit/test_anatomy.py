@@ -20,7 +20,7 @@ from instrumentation.accounting.waste.session_waste import Totals, anatomy
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import RecordedCall, Recording
 from instrumentation.replay.recording_files import files, load
-from pager.paging.staleness import Supersession, deed_of
+from pager.paging.pages.staleness import Supersession, deed_of
 from pager.text.distinctive import distinctive
 from pager.wire.dialects import load as load_dialect
 

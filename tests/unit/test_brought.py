@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.paging.page_in import Brought, answer, brought_by
-from pager.paging.stub import handle_of
+from pager.paging.pages.stub import handle_of
 
 A, B = "".join(f"alpha {at}\n" for at in range(50)), "beta\n(a remark of its own)"
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from pager.paging import planner
-from pager.paging.page import STUB_TOKENS, Page
-from pager.paging.page_arrays import (
+from pager.paging.pages.page import STUB_TOKENS, Page
+from pager.paging.pages.page_arrays import (
     BETWEEN,
     Columns,
     LazyPages,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pager.log.events import BranchOpened, Bypassed, Learned
 from pager.log.store import Stored
 from pager.paging import priors, settle_tools
+from pager.paging.pages.session_pages import SessionPages, TableSource
 from pager.paging.planner import Terms
 from pager.paging.policy import Prices
 from pager.paging.priors import (
@@ -36,7 +37,6 @@ from pager.paging.priors import (
     shipped,
     strength,
 )
-from pager.paging.session_pages import SessionPages, TableSource
 from pager.tools.decide import OFTEN
 from pager.wire.dialects import load
 

@@ -8,9 +8,9 @@ import pytest
 from pager.log.events import Bypassed, LegFailed, LegFinished
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
+from pager.paging.pages.stub import HANDLE
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
-from pager.paging.stub import HANDLE
 from pager.pricing.rates import in_force
 from pager.proxy.attempt import Attempt
 from pager.proxy.call_log import CallLog

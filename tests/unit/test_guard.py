@@ -8,7 +8,7 @@ from work import steps
 
 from pager.log.events import ToolsDecided
 from pager.paging.held_calls import CORRECTIONS, ROUNDS, Guard
-from pager.paging.page_table import Hidden, PageTable, Source
+from pager.paging.pages.page_table import Hidden, PageTable, Source
 from pager.paging.policy import Prices
 from pager.tools.decide import Outlook, Toolset, decide
 from pager.wire.dialects import load

@@ -31,7 +31,8 @@ from pager.log.events import (
 )
 from pager.log.store import Batch
 from pager.log.stores import open_store
-from pager.paging.page import tokens_of
+from pager.paging.pages.page import tokens_of
+from pager.paging.pages.stub import handle_of
 from pager.paging.priors import (
     LOG,
     SHIPPED,
@@ -44,7 +45,6 @@ from pager.paging.priors import (
     family_of_harness,
     newest,
 )
-from pager.paging.stub import handle_of
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.tools.decide import ToolAsSent, Toolset

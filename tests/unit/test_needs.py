@@ -15,7 +15,7 @@ from instrumentation.replay.page_needs import (
 )
 from instrumentation.replay.prepared import Prepared
 from instrumentation.replay.recording import Future, RecordedCall, Recording
-from pager.paging.stub import handle_of
+from pager.paging.pages.stub import handle_of
 from pager.pricing.rates import in_force
 from pager.wire.dialects import load
 
@@ -60,8 +60,8 @@ def test_long_lines_are_signs_without_their_numbers_and_blanks():
 
 
 def test_words_that_nobody_writes_by_chance_are_signs():
-    assert distinctive("see src/pager/paging/page_table.py: or item_4711_b, (antidisestablishment)") >= {
-        "src/pager/paging/page_table.py",
+    assert distinctive("see src/pager/paging/pages/page_table.py: or item_4711_b, (antidisestablishment)") >= {
+        "src/pager/paging/pages/page_table.py",
         "item_4711_b",
     }
     assert "antidisestablishment" not in distinctive("antidisestablishment")
@@ -118,9 +118,9 @@ def test_the_newest_page_is_asked_for_and_any_that_shows_it_will_do():
 
 
 def test_a_page_that_shows_it_inside_of_something_longer_will_do():
-    inside = "x" * 700 + "\nin /home/src/pager/paging/page_table.py here"
-    alone = "y" * 700 + "\nsrc/pager/paging/page_table.py"
-    (need,) = needs("src/pager/paging/page_table.py", result(alone), result(inside, "c2"))
+    inside = "x" * 700 + "\nin /home/src/pager/paging/pages/page_table.py here"
+    alone = "y" * 700 + "\nsrc/pager/paging/pages/page_table.py"
+    (need,) = needs("src/pager/paging/pages/page_table.py", result(alone), result(inside, "c2"))
     assert (need.shown, need.asked) == (frozenset({handle(alone), handle(inside)}), handle(alone))
 
 

@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import pytest
 
-from pager.paging.page import (
+from pager.paging.pages.page import (
     SMALLEST,
     SMALLEST_ARGUMENT,
     Contents,
@@ -13,7 +13,7 @@ from pager.paging.page import (
     Made,
     contents,
 )
-from pager.paging.stub import handle_of
+from pager.paging.pages.stub import handle_of
 from pager.wire.dialects import load
 
 LARGE, LARGE_ARGUMENT = "x" * SMALLEST, "y" * SMALLEST_ARGUMENT

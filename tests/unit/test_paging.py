@@ -22,10 +22,11 @@ from pager.log.store import Batch
 from pager.log.stores import open_store
 from pager.paging import planner
 from pager.paging.held_calls import Guard
-from pager.paging.page import PIN_HALF_LIFE, stub_limit, tokens_of
 from pager.paging.page_in import definition
-from pager.paging.page_table import Items
 from pager.paging.pager import CallToPlan, Pager, bypassed
+from pager.paging.pages.page import PIN_HALF_LIFE, stub_limit, tokens_of
+from pager.paging.pages.page_table import Items
+from pager.paging.pages.stub import HANDLE
 from pager.paging.policy import Decision, Prices
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.priors import (
@@ -35,7 +36,6 @@ from pager.paging.priors import (
     Experience,
     Harness,
 )
-from pager.paging.stub import HANDLE
 from pager.pricing.provider_cache import uncached
 from pager.pricing.rates import Models
 from pager.proxy.call_log import CallLog

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from work import steps
 
-from pager.paging.page import STUB_TOKENS
+from pager.paging.pages.page import STUB_TOKENS
 from pager.paging.planner import (
     Plan,
     Terms,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from pager.paging.page import (
+from pager.paging.pages.page import (
     ERROR_CALLS,
     GRACE,
     PIN_HALF_LIFE,

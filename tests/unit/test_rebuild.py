@@ -22,8 +22,8 @@ from pager.log.events import (
 from pager.log.store import Stored
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
+from pager.paging.pages.session_pages import SessionPages, TableSource
 from pager.paging.policy_choice import Arms, NamedPolicy
-from pager.paging.session_pages import SessionPages, TableSource
 from pager.pricing.rates import Models
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming

@@ -14,9 +14,9 @@ from instrumentation.replay.player import Player
 from instrumentation.replay.prepared import Caching, Prepared
 from instrumentation.replay.recording import RecordedCall, Recording
 from pager.paging.page_in import definition
+from pager.paging.pages.stub import HANDLE, handle_of
 from pager.paging.policy import Decision
 from pager.paging.settle_tools import Shortening
-from pager.paging.stub import HANDLE, handle_of
 from pager.pricing.rates import in_force
 from pager.values import Usage
 from pager.wire.dialects import load

@@ -13,7 +13,7 @@ from jsonschema.validators import Draft202012Validator, validator_for
 from laws import examples
 
 from pager.errors import NotUnderstood
-from pager.paging.stub import HANDLE, handle_of
+from pager.paging.pages.stub import HANDLE, handle_of
 from pager.pricing.tokens import O200K, Counter
 from pager.tools.check_arguments import check
 from pager.tools.shorten import (

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from laws import examples
 
-from pager.paging.page import STUB_TOKENS
-from pager.paging.stub import (
+from pager.paging.pages.page import STUB_TOKENS
+from pager.paging.pages.stub import (
     HANDLE,
     LONGEST_ARGUMENT,
     Subject,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.paging.staleness import Supersession, deed_of
+from pager.paging.pages.staleness import Supersession, deed_of
 
 FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
 TRACES = sorted(Path(FOLDER).glob("traces/*/*.jsonl.gz")) if FOLDER else []

@@ -9,8 +9,8 @@ from chat_items import handle, hidden_leg, raw, result, tool_call, user
 
 from pager.log.events import Evicted
 from pager.paging import page_in
-from pager.paging.page import Contents, Found, tokens_of
-from pager.paging.page_table import PageTable, Source
+from pager.paging.pages.page import Contents, Found, tokens_of
+from pager.paging.pages.page_table import PageTable, Source
 from pager.paging.policy import TOOL
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, LegPart

@@ -9,6 +9,7 @@ from branches import items_of_request
 from chat_items import encoded, user
 
 from pager.log.events import BranchOpened
+from pager.paging.pages.session_pages import SessionPages, TableSource
 from pager.paging.planner import Terms
 from pager.paging.policy import TOOL, Prices
 from pager.paging.priors import (
@@ -17,7 +18,6 @@ from pager.paging.priors import (
     Use,
     owner,
 )
-from pager.paging.session_pages import SessionPages, TableSource
 from pager.paging.settle_tools import Shortening, settle
 from pager.tools.decide import decode
 from pager.wire.dialects import load

@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 from pager.log.events import LegFinished, Repacked
-from pager.paging.page import PIN_HALF_LIFE
 from pager.paging.page_in import NAME
-from pager.paging.stub import HANDLE
+from pager.paging.pages.page import PIN_HALF_LIFE
+from pager.paging.pages.stub import HANDLE
 from pager.testing.scripted import Call, PageIn, Say
 
 DONE = Say("All parts are fine. ☔")

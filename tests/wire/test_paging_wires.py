@@ -14,7 +14,7 @@ from pager.log.events import (
 )
 from pager.paging.held_calls import LONGEST, ROUNDS
 from pager.paging.page_in import NAME
-from pager.paging.stub import handle_of
+from pager.paging.pages.stub import handle_of
 from pager.testing.scripted import Call, PageIn, Say
 from pager.testing.scripted.page_requests import rounds
 from pager.testing.scripted.prompt_cache import size

@@ -25,7 +25,7 @@ from instrumentation.accounting.billing import (
 )
 from instrumentation.accounting.call_story import Inflicted, RepackStory, StoryParts
 from pager.log.events import LegFinished
-from pager.paging.page_table import common_length
+from pager.paging.pages.page_table import common_length
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.pricing.prices import ASKING, Prices
 from pager.pricing.provider_cache import HIT_SHARE, TELLING

@@ -12,9 +12,9 @@ import msgspec
 from instrumentation.accounting.call_story import PageStory, StoryParts
 from instrumentation.replay.paged_prompts import short_tools
 from instrumentation.replay.prepared import PreparedCall
-from pager.paging.duplicates import handle_in, next_name
-from pager.paging.page import Page
-from pager.paging.page_table import PageTable
+from pager.paging.pages.duplicates import handle_in, next_name
+from pager.paging.pages.page import Page
+from pager.paging.pages.page_table import PageTable
 
 PAGES = ("results", "stale", "superseded", "duplicates")
 TOOLS = ("unused_schemas", "schemas")

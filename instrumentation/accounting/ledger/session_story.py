@@ -34,7 +34,7 @@ from instrumentation.replay import recording_from_log
 from instrumentation.replay.paged_prompts import PagedPrompts, followed_by
 from instrumentation.replay.recording import RecordedCall, Recording
 from pager.log.store import Store, Stored
-from pager.paging.page_table import PageTable, Slot
+from pager.paging.pages.page_table import PageTable, Slot
 from pager.pricing.rates import Models
 from pager.sessions.rebuild import Rebuilder
 from pager.values import CallAddress, Usage

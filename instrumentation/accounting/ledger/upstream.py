@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pager.log.events import CallReceived
 from pager.log.store import Stored
-from pager.paging.page_table import PageTable
+from pager.paging.pages.page_table import PageTable
 from pager.sessions.lineage import Session
 from pager.sessions.rebuild import Rebuilder
 from pager.values import CallAddress

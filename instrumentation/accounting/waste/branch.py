@@ -3,7 +3,7 @@
 The part of a page depends on the prompt around it and on the last call that needs its content, on nothing else. It is
 counted again only when one of these changes, so that a call costs work for its new items. Where a client takes back the
 end of its prompt, the effects of that end on the pages before it are taken back, too. That is why this is not the page
-table, which never forgets that a page is superseded; duplicates are the same for both (``pager.paging.duplicates``).
+table, which never forgets that a page is superseded; duplicates are the same for both (``pager.paging.pages.duplicates``).
 """
 
 from collections import Counter
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from instrumentation.accounting.waste.items import ItemCall, ItemParts, PagePiece
-from pager.paging.duplicates import next_name, page_name
-from pager.paging.page import Found
-from pager.paging.page_table import common_length
-from pager.paging.staleness import Deed, Supersession
+from pager.paging.pages.duplicates import next_name, page_name
+from pager.paging.pages.page import Found
+from pager.paging.pages.page_table import common_length
+from pager.paging.pages.staleness import Deed, Supersession
 
 WORKING = 10
 """Calls for which a page that was used is of the working set."""

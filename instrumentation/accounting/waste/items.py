@@ -15,8 +15,8 @@ import orjson
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.item_sizes import counted_size
 from pager.errors import NotUnderstood
-from pager.paging.page import Contents, Found, contents
-from pager.paging.staleness import Deed, deed_of
+from pager.paging.pages.page import Contents, Found, contents
+from pager.paging.pages.staleness import Deed, deed_of
 from pager.values import Block, Kind, Message
 from pager.wire.dialect import Dialect
 from pager.wire.json_spans import members

@@ -15,7 +15,7 @@ from instrumentation.accounting.waste.items import shared, taken_apart
 from instrumentation.replay.page_needs import Need
 from instrumentation.replay.prepared import Prepared, PreparedCall
 from instrumentation.replay.recording import RecordedCall
-from pager.paging.stub import main_argument
+from pager.paging.pages.stub import main_argument
 
 
 class CallAnatomy(NamedTuple):

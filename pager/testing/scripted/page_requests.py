@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pager.paging.stub import HANDLE
+from pager.paging.pages.stub import HANDLE
 from pager.testing.scripted.script import PageIn
 from pager.wire.dialects import names, scripted
 from pager.wire.scripted import Call, Say

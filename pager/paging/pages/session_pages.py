@@ -8,8 +8,8 @@ import msgspec
 
 from pager.errors import StoreCorrupt
 from pager.log.events import BranchOpened, ToolsDecided
-from pager.paging.page import Account, Contents, contents
-from pager.paging.page_table import PageTable
+from pager.paging.pages.page import Account, Contents, contents
+from pager.paging.pages.page_table import PageTable
 from pager.tools import decide
 from pager.tools.decide import Toolset
 from pager.wire.dialect import Dialect

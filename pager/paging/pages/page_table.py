@@ -26,14 +26,15 @@ from pager.log.events import (
     Repacked,
     ToolsDecided,
 )
-from pager.paging.duplicates import duplicates, page_name
-from pager.paging.hidden_legs import (
+from pager.paging.page_in import Brought, brought_by
+from pager.paging.pages.duplicates import duplicates, page_name
+from pager.paging.pages.hidden_legs import (
     Hidden,
     Placed,
     RequestView,
     find,
 )
-from pager.paging.page import (
+from pager.paging.pages.page import (
     BACK,
     Account,
     Contents,
@@ -42,10 +43,9 @@ from pager.paging.page import (
     found_again,
     tokens_of,
 )
-from pager.paging.page_arrays import Mirror
-from pager.paging.page_in import Brought, brought_by
-from pager.paging.staleness import Deed, Supersession, deed_of
-from pager.paging.stub import longer, main_argument
+from pager.paging.pages.page_arrays import Mirror
+from pager.paging.pages.staleness import Deed, Supersession, deed_of
+from pager.paging.pages.stub import longer, main_argument
 from pager.pricing.mark_cache import (
     FIVE_MINUTES,
     MOST_MARKS,

@@ -17,7 +17,7 @@ from pager.paging.policy import PageView
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pager.paging.page import Page
+    from pager.paging.pages.page import Page
 
     Numbers = NDArray[np.float64]
     Flags = NDArray[np.bool_]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, overload
 
-from pager.paging.page import Contents
+from pager.paging.pages.page import Contents
 from pager.wire.stitching import Expander, Expansion, Leg
 
 

@@ -5,7 +5,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, overload
 
-from pager.paging.stub import handle_of
+from pager.paging.pages.stub import handle_of
 from pager.pricing.prices import ASKING, Prices
 from pager.pricing.tokens import BYTES_A_TOKEN
 from pager.text.references import said
