@@ -16,8 +16,7 @@ from instrumentation.accounting.billing import (
 from instrumentation.accounting.item_sizes import item_tokens
 from instrumentation.replay.page_needs import Need, Needs
 from instrumentation.replay.recording import Future, RecordedCall, Recording
-from pager.paging.pages.page import GRACE, Contents, contents
-from pager.paging.pages.page_table import Items
+from pager.paging.pages.page import GRACE, Contents, Items, contents
 from pager.paging.settle_tools import Shortening
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.pricing.prices import Prices

@@ -14,8 +14,8 @@ from pager.errors import StoreError
 from pager.log.bypass import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Marked, RepackCause, Repacked
 from pager.paging.conditions import Caller, terms_of, tool_slot_of
-from pager.paging.pages.page import GRACE
-from pager.paging.pages.page_table import Items, PageTable, Source, raw_of
+from pager.paging.pages.page import GRACE, Items
+from pager.paging.pages.page_table import PageTable, Source, raw_of
 from pager.paging.pages.session_pages import SessionPages, TableSource
 from pager.paging.plan_call import CallPlan, text_at
 from pager.paging.planner import Terms

@@ -17,7 +17,7 @@ from pager.log.events import Event, FailurePhase
 from pager.log.store import Batch, Store
 from pager.paging.conditions import Caller
 from pager.paging.pager import CallToPlan, Paged, Pager, bypassed
-from pager.paging.pages.page_table import Items
+from pager.paging.pages.page import Items
 from pager.proxy import log_records
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.fault_loop import Append, Claimed

@@ -18,7 +18,7 @@ from pager.log.events import (
     ToolsDecided,
 )
 from pager.log.store import Stored
-from pager.paging.pages.page_table import Items
+from pager.paging.pages.page import Items
 from pager.paging.pages.session_pages import TableSource
 from pager.sessions.lineage import Branch, Session, fingerprint_of
 from pager.sessions.message_cache import MessageCache

@@ -4,7 +4,7 @@ from hashlib import sha256
 
 from chat_items import encoded
 
-from pager.paging.pages.page_table import Items
+from pager.paging.pages.page import Items
 from pager.paging.pages.session_pages import TableSource
 from pager.wire.dialects import load
 

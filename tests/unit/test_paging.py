@@ -24,8 +24,7 @@ from pager.paging import planner
 from pager.paging.held_calls import Guard
 from pager.paging.page_in import definition
 from pager.paging.pager import CallToPlan, Pager, bypassed
-from pager.paging.pages.page import PIN_HALF_LIFE, stub_limit, tokens_of
-from pager.paging.pages.page_table import Items
+from pager.paging.pages.page import PIN_HALF_LIFE, Items, stub_limit, tokens_of
 from pager.paging.pages.stub import HANDLE
 from pager.paging.policy import Decision, Prices
 from pager.paging.policy_choice import Arms, NamedPolicy

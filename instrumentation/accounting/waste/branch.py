@@ -3,7 +3,7 @@
 The part of a page depends on the prompt around it and on the last call that needs its content, on nothing else. It is
 counted again only when one of these changes, so that a call costs work for its new items. Where a client takes back the
 end of its prompt, the effects of that end on the pages before it are taken back, too. That is why this is not the page
-table, which never forgets that a page is superseded; duplicates are the same for both (``pager.paging.pages.duplicates``).
+table, which never forgets that a page is superseded; duplicates are the same for both (``pages.duplicates``).
 """
 
 from collections import Counter

@@ -1,5 +1,6 @@
 """Pages: how an item of a prompt holds them, what is known of each, and what paging has saved and cost a session."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import pairwise
@@ -9,7 +10,7 @@ from pager.paging.pages.stub import handle_of
 from pager.pricing.prices import ASKING, Prices
 from pager.pricing.tokens import BYTES_A_TOKEN
 from pager.text.references import said
-from pager.values import Block, Kind, Message
+from pager.values import Block, Kind, Message, Request
 from pager.wire.page_spans import PageSpan
 
 if TYPE_CHECKING:
@@ -84,6 +85,25 @@ def is_reused(faults: "float | Numbers", kept: "float | Numbers") -> "bool | Fla
 def stub_limit(tokens: int) -> int:
     """The tokens that the stub of a page of so many tokens may have."""
     return max(SMALLEST_STUB, min(STUB_TOKENS, tokens // 10))
+
+
+class Items(NamedTuple):
+    """A call's items: the hashes of their bytes and of their normal forms, and the bytes of any of them.
+
+    ``head_marks`` and ``auto_mark`` are the lifetimes of the client's cache marks outside of them, as in a ``Request``.
+    """
+
+    digests: Sequence[bytes]
+    norms: Sequence[bytes]
+    raw: Callable[[int], bytes]
+    head_marks: Sequence[float] = ()
+    auto_mark: float = 0.0
+
+    @classmethod
+    def of(cls, request: Request, norms: Sequence[bytes]) -> "Items":
+        """The items of a request, with the hashes of their normal forms."""
+        items = request.items
+        return cls(request.digests, norms, lambda at: bytes(items[at]), request.head_marks, request.auto_mark)
 
 
 @dataclass(slots=True)

@@ -39,6 +39,7 @@ from pager.paging.pages.page import (
     Account,
     Contents,
     Found,
+    Items,
     Page,
     found_again,
     tokens_of,
@@ -113,25 +114,6 @@ MESSAGES_A_LEG = 2
 """Items that a hidden leg adds to a prompt with cache marks: what the model asked, and our answer."""
 
 Reader = Callable[[bytes], Contents]
-
-
-class Items(NamedTuple):
-    """A call's items: the hashes of their bytes and of their normal forms, and the bytes of any of them.
-
-    ``head_marks`` and ``auto_mark`` are the lifetimes of the client's cache marks outside of them, as in a ``Request``.
-    """
-
-    digests: Sequence[bytes]
-    norms: Sequence[bytes]
-    raw: Callable[[int], bytes]
-    head_marks: Sequence[float] = ()
-    auto_mark: float = 0.0
-
-    @classmethod
-    def of(cls, request: Request, norms: Sequence[bytes]) -> "Items":
-        """The items of a request, with the hashes of their normal forms."""
-        items = request.items
-        return cls(request.digests, norms, lambda at: bytes(items[at]), request.head_marks, request.auto_mark)
 
 
 class Source(NamedTuple):
