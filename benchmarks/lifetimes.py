@@ -20,7 +20,7 @@ from instrumentation.replay.compare import (
     ReplayConditions,
     compare,
 )
-from instrumentation.replay.prepared import Caching
+from instrumentation.replay.prepared_recording import Caching
 
 MARK = "lifetimes"
 COMMAND = "CTXPAGER_RECORDINGS=DIR python -m benchmarks.lifetimes --write"

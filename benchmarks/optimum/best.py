@@ -14,7 +14,7 @@ from benchmarks.optimum.exact import exact
 from benchmarks.optimum.problem import Problem, Schedule, cost
 from benchmarks.optimum.recorded import problems, unpaged
 from benchmarks.optimum.search import search
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from pager.pricing.rates import Models
 
 __all__ = ["Optimum", "Total", "of_recording", "optimum", "unbounded", "unpaged"]

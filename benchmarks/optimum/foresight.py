@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from instrumentation.replay.knowing import next_needs
+from instrumentation.replay.knowing_policy import next_needs
 from instrumentation.replay.recording import Future
 from pager.paging.policy import Decision, PageView, View
 from pager.pricing.prices import ASKING, TOOL

@@ -7,9 +7,9 @@ from benchmarks.optimum.best import of_recording, unpaged
 from benchmarks.optimum.foresight import Belady, Greedy
 from instrumentation.accounting.billing import Charged
 from instrumentation.replay.compare import Contender
-from instrumentation.replay.knowing import KNOWING, play_with_future
+from instrumentation.replay.knowing_policy import KNOWING, play_with_future
 from instrumentation.replay.player import PolicyOutcome
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording import Future
 from pager.pricing.rates import Models
 

@@ -27,12 +27,12 @@ from instrumentation.accounting.billing import (
     tokens_in,
 )
 from instrumentation.accounting.item_sizes import item_tokens
-from instrumentation.replay.knowing import content_of
+from instrumentation.replay.knowing_policy import content_of
 from instrumentation.replay.page_needs import Need as Seen
 from instrumentation.replay.paged_prompts import head_as_sent
 from instrumentation.replay.player import PlayedCall, Player
-from instrumentation.replay.prepared import Prepared
-from instrumentation.replay.prepared import PreparedCall as Sent
+from instrumentation.replay.prepared_recording import Prepared
+from instrumentation.replay.prepared_recording import PreparedCall as Sent
 from pager.log.events import Evicted
 from pager.paging.pages.page_table import common_length
 from pager.paging.policy import Decision, View

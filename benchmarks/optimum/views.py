@@ -11,7 +11,7 @@ from benchmarks.optimum.problem import (
     ProblemPage,
     plain_needs,
 )
-from instrumentation.replay.knowing import content_of
+from instrumentation.replay.knowing_policy import content_of
 from instrumentation.replay.recording import Future
 from pager.paging.policy import Decision, PageView, View
 from pager.pricing.prices import Prices

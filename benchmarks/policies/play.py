@@ -12,7 +12,7 @@ from instrumentation.replay.compare import (
     ReplayConditions,
     compare,
 )
-from instrumentation.replay.knowing import KNOWING
+from instrumentation.replay.knowing_policy import KNOWING
 from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import policy_names
 

@@ -15,7 +15,7 @@ from benchmarks.optimum.oracles import (
 )
 from benchmarks.policies.play import GRACES, OURS, Graces, Point, PolicyFigures
 from benchmarks.policies.plots import Axis, PlotLine, plot, thinned, ticks
-from instrumentation.replay.knowing import KNOWING
+from instrumentation.replay.knowing_policy import KNOWING
 from instrumentation.reports.replay import YARDSTICKS, as_json, comparison_table, played
 from pager.paging.policy_choice import UNCHANGED
 

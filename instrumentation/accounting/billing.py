@@ -24,7 +24,7 @@ from pager.pricing.mark_cache import (
 from pager.pricing.prices import Prices
 from pager.pricing.rates import Models
 from pager.pricing.tokens import BYTES_A_TOKEN
-from pager.values import Usage
+from pager.request_values import Usage
 
 MILLION = 1_000_000
 

@@ -7,7 +7,7 @@ hour, so that whatever outlives the first lives for the second.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from instrumentation.replay.prepared import Prepared, PreparedCall
+from instrumentation.replay.prepared_recording import Prepared, PreparedCall
 from instrumentation.replay.recording import RecordedCall, Recording
 from pager.paging.pages.page_table import common_length
 from pager.pricing.catalog import family_of

@@ -11,11 +11,11 @@ from typing import NamedTuple
 import msgspec
 
 from instrumentation.accounting.billing import Charged, priced_as, units
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording import RecordedCall
 from instrumentation.replay.recording_draft import LONGEST_TOKEN, size_of
 from pager.pricing.rates import Models
-from pager.values import Usage
+from pager.request_values import Usage
 
 
 class Counted(NamedTuple):

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from instrumentation.accounting.addresses import find_call, meant
+from instrumentation.accounting.call_addresses import find_call, meant
 from instrumentation.accounting.logged_prompts import client_calls
 from instrumentation.accounting.page_verdicts import PageJudge, PageVerdict
 from instrumentation.accounting.tool_log import LogContents
 from instrumentation.accounting.tool_use import Tooling, tooling
 from pager.errors import ConfigError, NotUnderstood, StoreCorrupt
-from pager.log.bypass import NOT_PLANNED
+from pager.log.bypass_reasons import NOT_PLANNED
 from pager.log.events import (
     AnswerFinished,
     BranchOpened,
@@ -37,9 +37,9 @@ from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import load_policy
 from pager.paging.priors import SHIPPED, Experience, recalled
 from pager.pricing.prices import Prices
+from pager.request_values import CallAddress, Request, Usage
 from pager.sessions.lineage import Session
 from pager.sessions.rebuild import Rebuilder
-from pager.values import CallAddress, Request, Usage
 from pager.wire.dialect import Dialect
 
 _Kind = TypeVar("_Kind")

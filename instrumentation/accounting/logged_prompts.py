@@ -20,8 +20,8 @@ from pager.paging.render import (
     marked,
     render,
 )
+from pager.request_values import CallAddress, Request
 from pager.sessions.rebuild import Rebuilder
-from pager.values import CallAddress, Request
 from pager.wire.dialect import Dialect
 from pager.wire.stitching import ToolSlot
 

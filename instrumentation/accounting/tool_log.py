@@ -8,8 +8,8 @@ import msgspec
 
 from pager.errors import NotUnderstood, StoreCorrupt
 from pager.log.events import CallReceived, ToolsDecided
-from pager.tools import decide
-from pager.tools.decide import Form, Toolset
+from pager.tools import decide_forms
+from pager.tools.decide_forms import Form, Toolset
 from pager.wire.dialect import Dialect
 
 Fetch = Callable[[bytes], bytes | None]
@@ -71,7 +71,7 @@ class LogContents:
         if content is None:
             raise StoreCorrupt(f"the decision {event.decision[:12]} on tools is not in the log; run `ctxpager check`")
         try:
-            decided = decide.decode(content)
+            decided = decide_forms.decode(content)
         except msgspec.MsgspecError as error:
             raise StoreCorrupt(f"the decision {event.decision[:12]} on tools can't be read: {error}") from error
         sent, tools = NONE, NONE

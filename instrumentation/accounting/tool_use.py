@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from instrumentation.accounting.addresses import meant
+from instrumentation.accounting.call_addresses import meant
 from instrumentation.accounting.tool_log import (
     NONE,
     ByForm,
@@ -17,7 +17,7 @@ from instrumentation.accounting.tool_log import (
     ToolDecision,
     in_form,
 )
-from pager.log.bypass import BypassReason
+from pager.log.bypass_reasons import BypassReason
 from pager.log.events import (
     AnswerFinished,
     BranchOpened,
@@ -29,9 +29,9 @@ from pager.log.events import (
     ToolsDecided,
 )
 from pager.log.store import Store, Stored
+from pager.request_values import CallAddress
 from pager.tools.check_arguments import check
-from pager.tools.decide import ToolAsSent, Toolset
-from pager.values import CallAddress
+from pager.tools.decide_forms import ToolAsSent, Toolset
 from pager.wire.dialect import Dialect
 
 ALL = "all"

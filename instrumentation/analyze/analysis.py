@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from instrumentation.accounting.call_story import WASTE
 from instrumentation.accounting.waste.session_waste import Totals
-from instrumentation.analyze.cache import ResultCache
 from instrumentation.analyze.file_summaries import (
     AnalysisMethod,
     FileRun,
@@ -22,6 +21,7 @@ from instrumentation.analyze.file_summaries import (
     SummarizedFile,
     WorkDone,
 )
+from instrumentation.analyze.result_cache import ResultCache
 from instrumentation.analyze.session_summary import (
     PaidCalls,
     SessionSummary,
@@ -35,7 +35,7 @@ from instrumentation.replay.compare import (
     PlayedSession,
     ReplayConditions,
 )
-from instrumentation.replay.knowing import KNOWING
+from instrumentation.replay.knowing_policy import KNOWING
 from pager.paging.policy_loader import load_policy
 
 SHORTEST = 2

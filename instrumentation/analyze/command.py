@@ -11,8 +11,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from instrumentation.analyze import analysis
 from instrumentation.analyze.agents import setups, usual_places
-from instrumentation.analyze.cache import ResultCache
 from instrumentation.analyze.file_summaries import AnalysisMethod, ProgressReport
+from instrumentation.analyze.result_cache import ResultCache
 from instrumentation.replay import policy_options as chosen
 from instrumentation.replay.compare import Contender, ReplayConditions
 from pager.config.loading import Settings

@@ -20,12 +20,12 @@ from typing import NamedTuple
 import msgspec
 
 from instrumentation.accounting import cache_lifetimes
-from instrumentation.analyze.cache import ResultCache
+from instrumentation.analyze.result_cache import ResultCache
 from instrumentation.analyze.session_summary import SessionSummary, summed_up
 from instrumentation.replay import log_files
 from instrumentation.replay.compare import Contender, ReplayConditions
 from instrumentation.replay.log_files import Imported, Problems
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from pager.errors import PagerError
 from pager.pricing.rates import Models
 from pager.wire.dialects import load as load_dialect

@@ -24,7 +24,7 @@ from instrumentation.accounting.waste.session_waste import (
 )
 from instrumentation.replay.compare import Contender, outcomes_of
 from instrumentation.replay.player import PolicyOutcome
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording import RecordedCall
 from instrumentation.replay.recording_draft import BEGINNING
 from pager.pricing.rates import Models

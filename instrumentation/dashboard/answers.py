@@ -14,7 +14,7 @@ import orjson
 
 from instrumentation.accounting.call_story import Story
 from instrumentation.dashboard.index import SessionIndex
-from instrumentation.reports import page as html
+from instrumentation.reports import html_page as html
 from pager.config.settings import Settings
 from pager.errors import ConfigError, NotUnderstood, StoreError
 from pager.host_names import is_loopback

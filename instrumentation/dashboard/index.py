@@ -19,7 +19,7 @@ from pager.log.events import (
 )
 from pager.log.store import Store, Stored
 from pager.pricing.rates import Models
-from pager.values import CallAddress, Usage
+from pager.request_values import CallAddress, Usage
 
 LOOKED_AT = 2_000
 """Events between two looks at the clock."""

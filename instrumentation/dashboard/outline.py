@@ -12,7 +12,7 @@ from instrumentation.accounting.ledger.call_facts import AttemptFacts, facts, to
 from instrumentation.dashboard.index import client_tokens
 from pager.log.store import Stored
 from pager.pricing.rates import Models
-from pager.values import CallAddress, Usage
+from pager.request_values import CallAddress, Usage
 
 
 def outline(session: str, log: Iterable[Stored], models: Models) -> Story:

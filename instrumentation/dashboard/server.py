@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from instrumentation.dashboard.answers import Answers, Asked, DashboardAnswer
 from instrumentation.dashboard.process import Elsewhere
-from instrumentation.reports import page
+from instrumentation.reports import html_page
 from pager.config.settings import Settings
 from pager.host_names import is_ours
 from pager.log.store import Store
@@ -53,8 +53,8 @@ def _file(*names: str) -> str:
 
 FILES: dict[str, tuple[str, Callable[[], str]]] = {
     "/": ("text/html; charset=utf-8", lambda: _file("dashboard.html")),
-    "/ui/charts.js": ("text/javascript; charset=utf-8", page.script),
-    "/ui/charts.css": ("text/css; charset=utf-8", page.style),
+    "/ui/charts.js": ("text/javascript; charset=utf-8", html_page.script),
+    "/ui/charts.css": ("text/css; charset=utf-8", html_page.style),
     "/ui/dashboard.js": ("text/javascript; charset=utf-8", lambda: _file(*SCRIPTS)),
     "/ui/dashboard.css": ("text/css; charset=utf-8", lambda: _file("dashboard.css")),
 }

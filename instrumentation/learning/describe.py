@@ -11,7 +11,7 @@ from pager.paging.priors import (
     Seen,
     Use,
 )
-from pager.tools.decide import OFTEN, usual_chance
+from pager.tools.decide_forms import OFTEN, usual_chance
 
 UNNAMED = "(a client that does not name itself)"
 HEAD = ("tool", "pages", "needed", "expected", "multiple")

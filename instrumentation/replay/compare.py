@@ -12,9 +12,9 @@ import orjson
 from instrumentation.accounting import client_cost
 from instrumentation.accounting.billing import Charged
 from instrumentation.replay import recording_files
-from instrumentation.replay.knowing import KNOWING, play_knowing
+from instrumentation.replay.knowing_policy import KNOWING, play_knowing
 from instrumentation.replay.player import Player, PolicyOutcome
-from instrumentation.replay.prepared import (
+from instrumentation.replay.prepared_recording import (
     AS_RECORDED,
     Caching,
     Prepared,

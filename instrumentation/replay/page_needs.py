@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from pager.paging.pages.page import contents
 from pager.paging.pages.page_table import common_length
+from pager.request_values import Kind
 from pager.text.distinctive import distinctive
 from pager.text.references import said
-from pager.values import Kind
 from pager.wire.dialect import Dialect
 
 

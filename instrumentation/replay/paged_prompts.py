@@ -6,11 +6,11 @@ from hashlib import sha256
 
 from instrumentation.accounting.billing import Prompt, tokens_in
 from instrumentation.accounting.item_sizes import item_tokens
-from instrumentation.replay.prepared import PreparedCall
+from instrumentation.replay.prepared_recording import PreparedCall
 from pager.paging.page_in import definition
 from pager.paging.pages.page_table import PageTable, Slot, same_slots
 from pager.paging.render import with_stubs
-from pager.tools.decide import Toolset
+from pager.tools.decide_forms import Toolset
 from pager.wire.dialect import Dialect
 
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from instrumentation.accounting.billing import Bill, Charged, Marks, Prompt
 from instrumentation.replay.page_needs import Need
 from instrumentation.replay.paged_prompts import PagedPrompts, added_tool, followed_by, short_tools
-from instrumentation.replay.prepared import Prepared, PreparedCall
-from pager.log.bypass import BypassReason
+from instrumentation.replay.prepared_recording import Prepared, PreparedCall
+from pager.log.bypass_reasons import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Event, LegFinished, Repacked, ToolsDecided
 from pager.paging import held_calls, planner
 from pager.paging.conditions import terms_under
@@ -36,8 +36,8 @@ from pager.pricing.mark_cache import FIVE_MINUTES
 from pager.pricing.prices import ASKING
 from pager.pricing.rates import Models
 from pager.pricing.tokens import BYTES_A_TOKEN
-from pager.tools.decide import ToolAsSent, Toolset
-from pager.values import CallAddress, Usage
+from pager.request_values import CallAddress, Usage
+from pager.tools.decide_forms import ToolAsSent, Toolset
 from pager.wire.dialect import Dialect
 from pager.wire.dialects import load as load_dialect
 from pager.wire.stitching import PASSING, HeldCall, Leg

@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 
 from instrumentation.replay.compare import Contender
-from instrumentation.replay.knowing import KNOWING
+from instrumentation.replay.knowing_policy import KNOWING
 from pager.errors import ConfigError, PolicyError
 from pager.paging.policy_loader import load_policy, policy_names
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pager.paging.priors import SHIPPED, Experience
+from pager.request_values import Usage
 from pager.tools.definitions import Offers
-from pager.values import Usage
 
 
 class RecordedCall(NamedTuple):

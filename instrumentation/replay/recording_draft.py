@@ -14,8 +14,8 @@ from instrumentation.replay.inferred_tools import InferredTools, offers_in, writ
 from instrumentation.replay.recording import RecordedCall, Recording
 from pager.paging.pages.page_table import common_length
 from pager.pricing.tokens import BYTES_A_TOKEN
+from pager.request_values import Usage
 from pager.tools.definitions import Offers
-from pager.values import Usage
 
 UNRECORDED = 60_000
 """Tokens that a prompt may have at the most beside what was recorded; more tell of something else."""

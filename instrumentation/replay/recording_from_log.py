@@ -14,7 +14,7 @@ from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.logged_prompts import ClientCall, client_calls
 from instrumentation.replay.recording import RecordedCall, Recording
 from pager.errors import NotUnderstood, StoreCorrupt
-from pager.log.bypass import UNDER_ANY_POLICY
+from pager.log.bypass_reasons import UNDER_ANY_POLICY
 from pager.log.events import (
     AnswerFinished,
     BranchOpened,
@@ -26,9 +26,9 @@ from pager.log.store import Store, Stored
 from pager.paging.conditions import asked_for, tool_slot_of
 from pager.paging.priors import SHIPPED, Experience, recalled
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
+from pager.request_values import Answer, CallAddress, Request
 from pager.text.references import said
 from pager.tools.definitions import Offers
-from pager.values import Answer, CallAddress, Request
 from pager.wire.dialect import Dialect
 from pager.wire.stitching import ToolSlot
 

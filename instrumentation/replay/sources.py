@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from instrumentation.accounting.addresses import named
+from instrumentation.accounting.call_addresses import named
 from instrumentation.accounting.ledger import sums
 from instrumentation.replay import recording_files
 from instrumentation.replay.recording import Recording

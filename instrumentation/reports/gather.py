@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from instrumentation.accounting.addresses import meant
+from instrumentation.accounting.call_addresses import meant
 from instrumentation.accounting.call_story import CallStory, PageStory, Story
 from instrumentation.accounting.ledger.sums import Ledger, ledger, story
 from pager.errors import ConfigError, StoreCorrupt

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from instrumentation.replay.compare import Comparison, PlayedSession, PolicyRow
-from instrumentation.replay.knowing import KNOWING
+from instrumentation.replay.knowing_policy import KNOWING
 from instrumentation.reports.table import counted, markdown, percent, signed
 
 YARDSTICKS = {KNOWING: "of knowing"}

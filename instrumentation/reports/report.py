@@ -104,7 +104,7 @@ def as_rows(report: Report) -> list[dict[str, Any]]:
 
 def as_html(report: Report) -> str:
     """The page of the one session."""
-    from instrumentation.reports.page import page  # not needed by the others
+    from instrumentation.reports.html_page import page  # not needed by the others
 
     if len(report.stories) > 1:
         names = ", ".join(one.session for one in report.stories[-3:])

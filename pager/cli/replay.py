@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from instrumentation.replay import policy_options as chosen  # not needed by the server
     from instrumentation.replay import sources
     from instrumentation.replay.compare import ReplayConditions, compare
-    from instrumentation.replay.prepared import Caching
+    from instrumentation.replay.prepared_recording import Caching
     from instrumentation.reports import replay
 
     settings = shared.load_settings(options)

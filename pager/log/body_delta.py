@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from pager.errors import StoreCorrupt
 from pager.log.events import CallReceived, Cut
-from pager.values import Request, Span
+from pager.request_values import Request, Span
 
 WORTH_CUTTING = 512  # bytes: below this a value costs less inside the skeleton than as a blob of its own
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from pager.errors import StoreCorrupt, StoreError
-from pager.values import Usage
+from pager.request_values import Usage
 
 SCHEMA_VERSION = 1
 
@@ -196,7 +196,7 @@ class AttemptFailed(Event, frozen=True):
 class Bypassed(Event, frozen=True):
     """A call went out without our help."""
 
-    reason: str  # a pager.log.bypass.BypassReason
+    reason: str  # a pager.log.bypass_reasons.BypassReason
     detail: str = ""
     branch: int | None = None
     call: int = 0

@@ -12,7 +12,7 @@ from pager.pricing.mark_cache import HOUR
 from pager.pricing.prices import Prices
 from pager.pricing.provider_cache import CacheKind, uncached
 from pager.pricing.rates import Models
-from pager.values import Request, Span
+from pager.request_values import Request, Span
 from pager.wire.dialect import Dialect
 from pager.wire.dialects import load as load_dialect
 from pager.wire.stitching import ToolSlot

@@ -23,7 +23,7 @@ from pager.paging import page_in
 from pager.paging.pages.page_table import PageTable
 from pager.paging.pages.stub import HANDLE
 from pager.tools.check_arguments import STEPS_ON_THE_LOOP, check, is_json, repair_text
-from pager.tools.decide import ToolAsSent, Toolset
+from pager.tools.decide_forms import ToolAsSent, Toolset
 from pager.wire.stitching import HeldCall, LegEnd
 
 ROUNDS = 4

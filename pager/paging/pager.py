@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pager.errors import StoreError
-from pager.log.bypass import BypassReason
+from pager.log.bypass_reasons import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Marked, RepackCause, Repacked
 from pager.paging.conditions import Caller, terms_of, tool_slot_of
 from pager.paging.pages.page import GRACE, Items
@@ -22,11 +22,11 @@ from pager.paging.planner import Terms
 from pager.paging.policy_choice import Arms
 from pager.paging.priors import SHIPPED, Experience, recalled
 from pager.paging.render import Outgoing, lacks_marks, marked, render
-from pager.paging.settle_tools import Shortening
+from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.mark_cache import MOST_MARKS
 from pager.pricing.rates import Models
-from pager.tools.decide import Toolset
-from pager.values import CallAddress, Request
+from pager.request_values import CallAddress, Request
+from pager.tools.decide_forms import Toolset
 from pager.wire.dialect import Dialect
 from pager.wire.stitching import ToolSlot
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
-from pager.log.bypass import BypassReason
+from pager.log.bypass_reasons import BypassReason
 from pager.log.events import Bypassed, Event, Repacked
-from pager.paging import planner, settle_tools
+from pager.paging import planner, tool_forms_of_call
 from pager.paging.held_calls import SMALLEST_REPLY
 from pager.paging.page_in import NAME, brought_by, name_for
 from pager.paging.pages.page import Page, stub_limit
@@ -19,10 +19,10 @@ from pager.paging.pages.session_pages import SessionPages
 from pager.paging.pages.stub import Subject, make_stub
 from pager.paging.planner import Plan, Terms
 from pager.paging.policy_choice import NamedPolicy
-from pager.paging.settle_tools import Shortening
+from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.tokens import O200K, Counter
+from pager.request_values import CallAddress
 from pager.tools.definitions import Offers
-from pager.values import CallAddress
 from pager.wire.dialect import Dialect
 
 PLAUSIBLE = range(2_000, 20_000_001)  # tokens that a window may have
@@ -62,7 +62,7 @@ class CallPlan:
 
     def decide_tools(self, names: Collection[str], offers: Offers, shortening: Shortening) -> None:
         """Decide in which forms the client's tools are sent; ``names`` are those of all, ``offers`` may be short."""
-        decided = settle_tools.settle(self.pages, self.where, offers, names, self.terms, shortening)
+        decided = tool_forms_of_call.settle(self.pages, self.where, offers, names, self.terms, shortening)
         if decided is not None:
             self.blobs[bytes.fromhex(decided.event.decision)] = decided.content
             self.events.append(decided.event)

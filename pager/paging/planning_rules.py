@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pager.config.settings import Settings
 from pager.paging.pages.page import GRACE
-from pager.paging.settle_tools import Shortening
+from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.rates import Models, in_force
 
 

@@ -12,8 +12,8 @@ from hashlib import sha256
 
 from pager.paging.page_in import definition
 from pager.paging.pages.page_table import PageTable, Slot, raw_of
-from pager.tools.decide import Toolset
-from pager.values import Request, Span
+from pager.request_values import Request, Span
+from pager.tools.decide_forms import Toolset
 from pager.wire.byte_edits import apply_edits
 from pager.wire.dialect import Dialect
 from pager.wire.page_spans import stubbed

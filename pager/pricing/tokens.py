@@ -14,7 +14,7 @@ from hashlib import sha256
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from pager.values import Block, Kind, Message
+from pager.request_values import Block, Kind, Message
 
 if TYPE_CHECKING:
     import tiktoken

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pager.errors import NotUnderstood
 from pager.log.events import FailurePhase
 from pager.proxy.request_body import unpacked
-from pager.values import Answer
+from pager.request_values import Answer
 from pager.wire.dialect import Dialect
 
 log = logging.getLogger("ctxpager")

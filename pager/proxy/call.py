@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from pager.config.settings import Settings
 from pager.errors import BadRequest, BodyTooLarge, BodyTooSlow, NotAllowed, NotUnderstood
 from pager.host_names import is_loopback
-from pager.log.bypass import BypassReason
+from pager.log.bypass_reasons import BypassReason
 from pager.log.events import FailurePhase
 from pager.paging.pager import Pager
 from pager.paging.pages.stub import HANDLE
@@ -26,9 +26,9 @@ from pager.proxy import log_records, request_body
 from pager.proxy.attempt import Attempt, Failure, read_answer
 from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
-from pager.proxy.fault_loop import FaultLoop, LoopSettings, as_it_came
 from pager.proxy.hot_sessions import HEAVY_BYTES, is_heavy
 from pager.proxy.log_records import Incoming, Outcome, PlacedCall, time_of
+from pager.proxy.page_in_loop import FaultLoop, LoopSettings, as_it_came
 from pager.proxy.redaction import secrets_of
 from pager.proxy.relay import Relay, Scope, Send, refuse, streamed
 from pager.proxy.request_body import ClientLeft, Receive
@@ -37,10 +37,10 @@ from pager.proxy.serving.memory_trim import Memory
 from pager.proxy.serving.metrics import Meter
 from pager.proxy.token_counting import Estimates
 from pager.proxy.upstream import Upstream, error_text
+from pager.request_values import Request
 from pager.sessions import identity
 from pager.tools import check_arguments
-from pager.tools.decide import ToolAsSent
-from pager.values import Request
+from pager.tools.decide_forms import ToolAsSent
 from pager.wire.dialect import Dialect
 from pager.wire.parse_cache import ParseCache
 
@@ -138,7 +138,7 @@ class Pipeline:
         """Bring back the answer of a logged call: by its fault loop, else as it came. Append what became of it."""
         attempt, in_full = relay.attempt, partial(self._unpaged, calls, call, relay.attempt)
         counting = self._task(self.estimates.count(call))
-        loop = await self._or_none(self._fault_loop(call, body, attempt, counting), in_full)
+        loop = await self._or_none(self._page_in_loop(call, body, attempt, counting), in_full)
         driven: FaultLoop | None = None
         try:
             if loop is not None:
@@ -253,7 +253,7 @@ class Pipeline:
         encoding, now = headers.get("content-encoding", ""), self._now(headers)
         return Incoming(dialect, request, asked.tenant, headers, path, encoding, now, unread, asked.secrets)
 
-    async def _fault_loop(
+    async def _page_in_loop(
         self, call: PlacedCall, body: bytes, attempt: Attempt, counting: Counting
     ) -> FaultLoop | None:
         """The fault loop of a call; None for a call that is not paged. A prompt near the window is counted first."""

@@ -20,13 +20,13 @@ from pager.paging.pager import CallToPlan, Paged, Pager, bypassed
 from pager.paging.pages.page import Items
 from pager.proxy import log_records
 from pager.proxy.fail_open import FailOpen
-from pager.proxy.fault_loop import Append, Claimed
 from pager.proxy.hot_sessions import HotSessions, is_heavy, stop_paging
 from pager.proxy.log_records import CallHistory, Incoming, Outcome, PlacedCall
 from pager.proxy.log_writer import LogWriter
+from pager.proxy.page_in_loop import Append, Claimed
 from pager.proxy.serving.metrics import Meter
+from pager.request_values import Answer, CallAddress, Request
 from pager.sessions.lineage import Placement, Session
-from pager.values import Answer, CallAddress, Request
 from pager.wire.dialect import Dialect
 
 TRIES = 30  # how often a call is placed again when its session went on without us: many may race for one session

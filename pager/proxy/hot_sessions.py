@@ -17,6 +17,7 @@ from pager.log.store import Store
 from pager.paging.pager import Pager
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.log_records import Arrival, CallHistory, Incoming, PlacedCall, fingerprints_of_answer, harness_of
+from pager.request_values import Answer, Request
 from pager.sessions import registry
 from pager.sessions.identity import Key, session_key
 from pager.sessions.lineage import (
@@ -33,7 +34,6 @@ from pager.sessions.lineage import (
 )
 from pager.sessions.message_cache import MessageCache
 from pager.sessions.rebuild import Rebuilder
-from pager.values import Answer, Request
 from pager.wire.dialect import Dialect
 
 HEAVY_MESSAGES = 1_000  # from here on a request is read and planned in a thread

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import orjson
 
 from pager.log.body_delta import Recipe
-from pager.log.bypass import BypassReason
+from pager.log.bypass_reasons import BypassReason
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,
@@ -27,9 +27,9 @@ from pager.log.events import (
 from pager.log.store import Batch, Place, answer_fingerprint, moved_head, tool_call_fingerprint
 from pager.paging.pager import Paged
 from pager.proxy import redaction
+from pager.request_values import Answer, CallAddress, Message, Request, ToolUse
 from pager.sessions.identity import SESSION_HEADERS, Key
 from pager.sessions.lineage import History, Placement, Session
-from pager.values import Answer, CallAddress, Message, Request, ToolUse
 from pager.wire.dialect import Dialect
 
 LOGGED_HEADERS = ("user-agent", "originator", "anthropic-version", "anthropic-beta", "openai-beta", *SESSION_HEADERS)

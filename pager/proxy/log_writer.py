@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from pager.errors import StoreConflict, StoreReplaced
-from pager.log.bypass import BypassReason
+from pager.log.bypass_reasons import BypassReason
 from pager.log.events import Bypassed
 from pager.log.store import Batch, Store
 from pager.sessions.registry import Registry

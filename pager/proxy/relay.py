@@ -1,6 +1,6 @@
 """Carries one call over the network: sends the requests of a flow, and streams one reply to the client while it stays.
 
-A flow is a generator of commands (``fault_loop``). A client whose reply has begun gets heartbeats while it pauses.
+A flow is a generator of commands (``page_in_loop``). A client whose reply has begun gets heartbeats while it pauses.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import aiohttp
 from pager.errors import BodyTooSlow, NotUnderstood
 from pager.log.events import FailurePhase
 from pager.proxy.attempt import Attempt, Failure
-from pager.proxy.fault_loop import (
+from pager.proxy.page_in_loop import (
     Append,
     Claimed,
     Command,

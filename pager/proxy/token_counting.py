@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from pager.pricing.catalog import family_of
 from pager.pricing.tokens import Counter, Family
 from pager.proxy.log_records import PlacedCall
-from pager.values import Message, Request, Span
+from pager.request_values import Message, Request, Span
 
 COUNTS_REMEMBERED = 200_000
 BRANCHES_REMEMBERED = 1_000

@@ -29,8 +29,8 @@ from typing import NamedTuple
 from pager.log.events import BranchOpened, BranchReason
 from pager.paging.pages.page_table import common_length
 from pager.paging.pages.session_pages import SessionPages
+from pager.request_values import Message, Request
 from pager.sessions.identity import Key
-from pager.values import Message, Request
 
 WINDOW = 64  # messages a call usually adds at the most; longer steps back are looked for only when these find nothing
 FORKS_COMPARED = 64  # newest branches that a history with no continuation is compared to

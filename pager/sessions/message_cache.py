@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 
-from pager.values import Block, Message, Request
+from pager.request_values import Block, Message, Request
 from pager.wire.dialect import Dialect
 
 LIMIT = 100_000

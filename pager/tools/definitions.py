@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pager.request_values import Span
 from pager.tools.shorten import Slim, Tool, dumped
-from pager.values import Span
 
 Edit = tuple[Span, bytes]
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from pager.values import Answer
+from pager.request_values import Answer
 from pager.wire.sse import Decoder
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pager.errors import NotUnderstood
-from pager.values import Span
+from pager.request_values import Span
 from pager.wire.json_spans import members, spans
 
 Path = tuple[str | int, ...]

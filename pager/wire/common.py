@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from pager.errors import NotUnderstood
-from pager.values import Block, Kind, Request, Span
+from pager.request_values import Block, Kind, Request, Span
 from pager.wire.json_spans import without_surrogates
 from pager.wire.parse_cache import ParseCache, split
 

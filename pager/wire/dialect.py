@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from pager.tools.decide import Toolset
+from pager.request_values import Answer, Block, Message, Request, Span
+from pager.tools.decide_forms import Toolset
 from pager.tools.definitions import Listed
-from pager.values import Answer, Block, Message, Request, Span
 from pager.wire import tool_lists
 from pager.wire.answer_reader import AnswerDraft, AnswerReader
 from pager.wire.common import Json, digest, loads, member_edit

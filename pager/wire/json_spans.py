@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from pager.errors import NotUnderstood
-from pager.values import Span
+from pager.request_values import Span
 
 _T = TypeVar("_T")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -13,7 +13,7 @@ from enum import StrEnum
 import orjson
 
 from pager.errors import NotUnderstood
-from pager.values import Kind, Span
+from pager.request_values import Kind, Span
 from pager.wire.byte_edits import Path, apply_edits, find
 from pager.wire.common import dumps
 from pager.wire.json_spans import members, spans

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
 from pager.errors import NotUnderstood
-from pager.values import Span
+from pager.request_values import Span
 from pager.wire.json_spans import Elements, elements, members
 
 SAMPLES = (0, 1 << 13, 1 << 15, 1 << 17, 1 << 19)  # where bodies are sampled, to group those that begin alike

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from pager.values import Usage
+from pager.request_values import Usage
 
 # Answers carry a time of creation; a fixed one keeps the same script at the same bytes.
 EPOCH = 1_760_000_000

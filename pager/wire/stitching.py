@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from pager.values import Answer
+from pager.request_values import Answer
 
 
 class LegPart(msgspec.Struct, frozen=True, array_like=True):

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import orjson
 
 from pager.errors import NotUnderstood
-from pager.tools.decide import LISTS
+from pager.request_values import Request, Span
+from pager.tools.decide_forms import LISTS
 from pager.tools.definitions import Listed, Offer, Offers
 from pager.tools.shorten import Tool
-from pager.values import Request, Span
 from pager.wire.common import Json, digest, exactly, loads, record, string
 from pager.wire.json_spans import Elements, elements, members
 from pager.wire.stitching import ToolSlot

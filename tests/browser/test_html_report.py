@@ -13,7 +13,7 @@ from instrumentation.accounting.call_story import (
     Story,
     StoryParts,
 )
-from instrumentation.reports.page import page, values
+from instrumentation.reports.html_page import page, values
 
 STATES = {"r": "resident", "u": "used", "s": "stale", "e": "evicted", "f": "faulted"}
 NASTY = "</script><img src=x onerror='window.hacked=1'><!--<script>window.hacked=1</script>$script\u2028\"'`&"

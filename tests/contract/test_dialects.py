@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import pager.wire
 from pager.errors import ConfigError, NotUnderstood
 from pager.paging.page_in import definition
-from pager.values import Message, Usage
+from pager.request_values import Message, Usage
 from pager.wire.dialects import load, names, scripted
 from pager.wire.parse_cache import ParseCache
 from pager.wire.scripted import Call, Say, Turn

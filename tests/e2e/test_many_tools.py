@@ -16,7 +16,7 @@ from pager.log.events import LegFinished, Repacked, ToolsDecided
 from pager.log.stores import open_store
 from pager.paging.page_in import NAME as PAGE_IN
 from pager.testing.scripted import Call, Say, Script
-from pager.tools.decide import schema_handle
+from pager.tools.decide_forms import schema_handle
 from pager.wire.chat.dialect import Dialect as Chat
 from pager.wire.messages.dialect import Dialect as Messages
 

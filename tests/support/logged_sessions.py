@@ -14,12 +14,12 @@ from pager.log.stores import open_store
 from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
-from pager.paging.settle_tools import Shortening
+from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.rates import in_force
 from pager.proxy.call import unread_request
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer
+from pager.request_values import Answer
 from pager.wire.dialects import load
 
 CHAT = load("chat")

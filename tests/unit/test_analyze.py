@@ -25,8 +25,8 @@ from instrumentation.analyze.analysis import (
     prepare,
     wasted,
 )
-from instrumentation.analyze.cache import ResultCache
 from instrumentation.analyze.file_summaries import summarize_file
+from instrumentation.analyze.result_cache import ResultCache
 from instrumentation.analyze.session_summary import (
     PaidCalls,
     Spending,
@@ -36,13 +36,13 @@ from instrumentation.analyze.session_summary import (
 from instrumentation.replay import log_files
 from instrumentation.replay.compare import Contender, ReplayConditions, compare
 from instrumentation.replay.log_files import Problems
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.reports.analyze import as_text
 from pager.errors import PagerError
 from pager.log.stores import open_store
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer, Usage
+from pager.request_values import Answer, Usage
 from pager.wire.dialects import load
 
 POLICIES = (Contender("keep_all"), Contender("cost_aware"))

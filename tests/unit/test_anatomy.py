@@ -17,7 +17,7 @@ from instrumentation.accounting.call_story import StoryParts
 from instrumentation.accounting.item_sizes import PICTURE
 from instrumentation.accounting.waste.items import shared, taken_apart
 from instrumentation.accounting.waste.session_waste import Totals, anatomy
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording import RecordedCall, Recording
 from instrumentation.replay.recording_files import files, load
 from pager.paging.pages.staleness import Supersession, deed_of

@@ -19,7 +19,7 @@ from instrumentation.accounting.billing import Charged
 from instrumentation.replay import recording_files
 from instrumentation.replay.compare import Comparison, PlayedSession
 from instrumentation.replay.player import PolicyOutcome
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from pager.paging.policy_loader import policy_names
 from pager.wire.dialects import load
 

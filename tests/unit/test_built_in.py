@@ -9,7 +9,7 @@ import pytest
 
 from pager.paging.policy import Prices
 from pager.paging.priors import SHIPPED
-from pager.tools.decide import Outlook, decide
+from pager.tools.decide_forms import Outlook, decide
 from pager.tools.known_agents import brought
 from pager.wire import dialects
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pager.log.bypass import NOT_PLANNED, UNDER_ANY_POLICY, WENT_IN_FULL, BypassReason
+from pager.log.bypass_reasons import NOT_PLANNED, UNDER_ANY_POLICY, WENT_IN_FULL, BypassReason
 
 DOCS = Path(__file__).parents[2] / "docs"
 

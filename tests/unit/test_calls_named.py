@@ -2,12 +2,12 @@
 
 import pytest
 
-from instrumentation.accounting.addresses import meant
+from instrumentation.accounting.call_addresses import meant
 from pager.errors import ConfigError
 from pager.log.events import SessionOpened
 from pager.log.store import Batch
 from pager.log.stores.memory.store import Store
-from pager.values import CallAddress
+from pager.request_values import CallAddress
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.paging.page_in import definition
-from pager.values import Usage
+from pager.request_values import Usage
 from pager.wire.chat.scripted import Scripted as Chat
 from pager.wire.dialects import load
 from pager.wire.scripted import Call, Say, Turn

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from openai import OpenAI
 
 from pager.errors import NotUnderstood
-from pager.values import ToolUse, Usage
+from pager.request_values import ToolUse, Usage
 from pager.wire.chat.scripted import Scripted as Chat
 from pager.wire.dialects import load
 from pager.wire.scripted import Call, Say, Turn

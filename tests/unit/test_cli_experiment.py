@@ -13,7 +13,7 @@ from pager.log.events import (
 )
 from pager.log.store import Batch
 from pager.log.stores import open_store
-from pager.values import Usage
+from pager.request_values import Usage
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ from chat_items import call, result, say, user
 from logged_sessions import LoggedCall, log_in_folder, paging
 
 from pager.cli import main
-from pager.paging.settle_tools import Shortening
-from pager.values import Usage
+from pager.paging.tool_forms_of_call import Shortening
+from pager.request_values import Usage
 from pager.wire.dialects import load
 
 CHAT = load("chat")

@@ -17,7 +17,7 @@ from pager.log.events import (
 from pager.log.store import Batch
 from pager.log.stores import open_store
 from pager.paging.priors import LOG, Use, decode
-from pager.tools.decide import ToolAsSent, Toolset
+from pager.tools.decide_forms import ToolAsSent, Toolset
 from pager.wire.dialects import load
 
 CHAT = load("chat")

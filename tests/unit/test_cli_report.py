@@ -14,7 +14,7 @@ from logged_sessions import LoggedCall, log_in_folder, paging
 from pager.cli import main
 from pager.cli.options import since
 from pager.log.stores import open_store
-from pager.values import Usage
+from pager.request_values import Usage
 from pager.wire.dialects import load
 
 CHAT = load("chat")

@@ -20,7 +20,7 @@ from instrumentation.replay.policy_options import contenders
 from instrumentation.replay.recording import RecordedCall, Recording
 from instrumentation.reports.replay import as_json, as_text
 from pager.errors import ConfigError, PolicyError
-from pager.paging.settle_tools import Shortening
+from pager.paging.tool_forms_of_call import Shortening
 
 ANTHROPIC = ReplayConditions("anthropic")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from instrumentation.accounting.billing import UsageCost, cost, units
 from pager.paging.policy import Prices
 from pager.pricing.rates import in_force
-from pager.values import Usage
+from pager.request_values import Usage
 
 PRICES = Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0)
 OWN = {"own": {"input": 2.0, "output": 10.0, "cached": 0.2, "written": 2.5}, "other": {"input": 4.0}}

@@ -36,7 +36,7 @@ from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer, ToolUse, Usage
+from pager.request_values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
 
 CHAT = load("chat")

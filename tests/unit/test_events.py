@@ -18,7 +18,7 @@ from pager.log.events import (
     decode,
     encode,
 )
-from pager.values import Usage
+from pager.request_values import Usage
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "log.md").read_text()

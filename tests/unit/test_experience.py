@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pager.log.events import BranchOpened, Bypassed, Learned
 from pager.log.store import Stored
-from pager.paging import priors, settle_tools
+from pager.paging import priors, tool_forms_of_call
 from pager.paging.pages.session_pages import SessionPages, TableSource
 from pager.paging.planner import Terms
 from pager.paging.policy import Prices
@@ -37,7 +37,7 @@ from pager.paging.priors import (
     shipped,
     strength,
 )
-from pager.tools.decide import OFTEN
+from pager.tools.decide_forms import OFTEN
 from pager.wire.dialects import load
 
 
@@ -259,7 +259,7 @@ def decided(tenant, known):
     pages.open(BranchOpened(0, "root", "chat"), TableSource(load, {}.get))
     terms = Terms(Prices(), 100_000, 10_000, experience=known, tenant=tenant, harness="agent/1")
     offers = dialect.offers(dialect.parse(body)).offers
-    found = settle_tools.settle(pages, (0, 1, 1), offers, [], terms, settle_tools.Shortening())
+    found = tool_forms_of_call.settle(pages, (0, 1, 1), offers, [], terms, tool_forms_of_call.Shortening())
     return found.content, {one.name: one.form for one in pages.tables[0].tools.sent}
 
 

@@ -29,7 +29,7 @@ from pager.log.events import (
 from pager.log.store import Batch
 from pager.log.stores.memory.store import Store
 from pager.pricing.rates import in_force
-from pager.values import Usage
+from pager.request_values import Usage
 
 MODELS = in_force("", {"own": {"input": 2.0, "output": 10.0, "cached": 0.2, "written": 2.5}})
 SHARES = {"cost_aware": 0.9, "keep_all": 0.1}

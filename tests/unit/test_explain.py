@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from laws import examples
 from logged_sessions import START, LoggedCall, asks_for, body, grown, log_session, paging, too_long
 
-from instrumentation.accounting.addresses import find_call, meant
+from instrumentation.accounting.call_addresses import find_call, meant
 from instrumentation.accounting.explain import explain
 from instrumentation.reports import explain as explain_words
 from pager.errors import ConfigError, PolicyError
@@ -27,8 +27,8 @@ from pager.paging.policy import Decision
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.paging.priors import Experience, Harness
-from pager.paging.settle_tools import Shortening
-from pager.values import CallAddress, Usage
+from pager.paging.tool_forms_of_call import Shortening
+from pager.request_values import CallAddress, Usage
 from pager.wire.dialects import load
 
 FIFO = {"age": 1, "size": 500}

@@ -10,7 +10,7 @@ from pager.log.events import ToolsDecided
 from pager.paging.held_calls import CORRECTIONS, ROUNDS, Guard
 from pager.paging.pages.page_table import Hidden, PageTable, Source
 from pager.paging.policy import Prices
-from pager.tools.decide import Outlook, Toolset, decide
+from pager.tools.decide_forms import Outlook, Toolset, decide
 from pager.wire.dialects import load
 from pager.wire.stitching import HeldCall, Leg
 

@@ -21,7 +21,7 @@ from instrumentation.accounting.call_story import (
     Story,
     StoryParts,
 )
-from instrumentation.reports.page import (
+from instrumentation.reports.html_page import (
     SCRIPTS,
     WITH,
     WITHOUT,

@@ -9,7 +9,7 @@ from instrumentation.replay import log_files
 from instrumentation.replay.compare import Contender, ReplayConditions, compare
 from instrumentation.replay.log_files import Problems
 from pager.pricing.tokens import BYTES_A_TOKEN
-from pager.values import Usage
+from pager.request_values import Usage
 
 SESSION = "5f0c6d2e-0001-4000-8000-000000000001"
 

@@ -5,7 +5,7 @@ import json
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.replay import log_files
 from instrumentation.replay.log_files import Problems
-from pager.values import Usage
+from pager.request_values import Usage
 
 THREAD = "019a2d7a-41c4-78b1-b7cc-a45d62a89cd5"
 

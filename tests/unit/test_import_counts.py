@@ -11,7 +11,7 @@ from instrumentation.replay.recording_draft import (
     outside,
 )
 from pager.pricing.tokens import BYTES_A_TOKEN
-from pager.values import Usage
+from pager.request_values import Usage
 
 
 @pytest.mark.parametrize(

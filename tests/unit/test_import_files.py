@@ -19,7 +19,7 @@ from instrumentation.replay.log_files import Problems
 from pager.log.stores import open_store
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer, Usage
+from pager.request_values import Answer, Usage
 from pager.wire.dialects import load
 
 SAMPLES = {name: b"".join(make(1, 4)) for name, make in agent_logs.FORMATS.items()}

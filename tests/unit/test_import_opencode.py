@@ -6,7 +6,7 @@ import json
 from instrumentation.replay import log_files
 from instrumentation.replay.importers import found
 from instrumentation.replay.log_files import Problems
-from pager.values import Usage
+from pager.request_values import Usage
 
 NOW = 1_767_225_600_000
 

@@ -14,7 +14,7 @@ from waiting import PATIENCE
 from instrumentation.accounting.log_check import check
 from instrumentation.accounting.logged_prompts import client_calls
 from pager.errors import StoreError
-from pager.log.bypass import BypassReason
+from pager.log.bypass_reasons import BypassReason
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,
@@ -32,8 +32,8 @@ from pager.pricing.rates import in_force
 from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.log_records import Outcome, bypassed
+from pager.request_values import Answer, ToolUse, Usage
 from pager.sessions.rebuild import Rebuilder
-from pager.values import Answer, ToolUse, Usage
 from pager.wire import dialects
 
 CHAT = dialects.load("chat")

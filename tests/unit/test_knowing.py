@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from instrumentation.replay.knowing import Knowing
+from instrumentation.replay.knowing_policy import Knowing
 from instrumentation.replay.recording import Future
 from pager.paging.policy import (
     Decision,

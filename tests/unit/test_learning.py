@@ -47,8 +47,8 @@ from pager.paging.priors import (
 )
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
-from pager.tools.decide import ToolAsSent, Toolset
-from pager.values import Answer, Usage
+from pager.request_values import Answer, Usage
+from pager.tools.decide_forms import ToolAsSent, Toolset
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, LegPart
 

@@ -53,9 +53,9 @@ from pager.log.events import (
 from pager.log.store import Batch, Stored
 from pager.log.stores.memory.store import Store
 from pager.paging.pages.stub import handle_of
-from pager.paging.settle_tools import Shortening
+from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.rates import in_force
-from pager.values import CallAddress, ToolUse, Usage
+from pager.request_values import CallAddress, ToolUse, Usage
 from pager.wire.dialects import load
 
 FIFO = {"age": 1, "size": 500}

@@ -6,7 +6,7 @@ import pytest
 
 from instrumentation.accounting.cache_lifetimes import shown
 from instrumentation.replay.recording import RecordedCall, Recording
-from pager.values import Usage
+from pager.request_values import Usage
 
 
 def message(number):

@@ -2,6 +2,12 @@
 
 from hashlib import sha256
 
+from pager.request_values import (
+    Block,
+    Kind,
+    Message,
+    Request,
+)
 from pager.sessions.identity import Key
 from pager.sessions.lineage import (
     Session,
@@ -9,12 +15,6 @@ from pager.sessions.lineage import (
     history,
     place,
     receive,
-)
-from pager.values import (
-    Block,
-    Kind,
-    Message,
-    Request,
 )
 
 KEY = Key("x-session-id", "s")

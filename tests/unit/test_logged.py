@@ -10,7 +10,7 @@ from benchmarks.optimum.oracles import ORACLES
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.replay import recording_from_log
 from instrumentation.replay.player import Player
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from pager.log.events import Bypassed, Repacked, ToolsDecided
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
@@ -19,7 +19,7 @@ from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer, ToolUse, Usage
+from pager.request_values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
 
 OPTIMUM = next(one for one in ORACLES if one.name == "optimum")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.errors import NotUnderstood
-from pager.values import (
+from pager.request_values import (
     Answer,
     Block,
     Kind,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pager.values import Span
+from pager.request_values import Span
 from pager.wire.dialects import load
 from pager.wire.json_spans import elements, members
 from pager.wire.stitching import Expansion, Leg, LegPart

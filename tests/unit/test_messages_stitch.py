@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from laws import examples
 
 from pager.errors import NotUnderstood
-from pager.values import Usage
+from pager.request_values import Usage
 from pager.wire.dialects import load
 from pager.wire.messages.scripted import Scripted as Messages
 from pager.wire.scripted import Call, Say, Turn

@@ -26,7 +26,7 @@ from pager.proxy.serving.metrics import (
     Metrics,
     ProxyState,
 )
-from pager.values import Usage
+from pager.request_values import Usage
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(ctxpager_\w+)` \| (\w+) \| ([^|]*)\|", re.MULTILINE)

@@ -13,7 +13,7 @@ from instrumentation.replay.page_needs import (
     distinctive,
     shown_in,
 )
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording import Future, RecordedCall, Recording
 from pager.paging.pages.stub import handle_of
 from pager.pricing.rates import in_force

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.errors import NotUnderstood
-from pager.tools.decide import schema_handle
+from pager.request_values import Span
+from pager.tools.decide_forms import schema_handle
 from pager.tools.shorten import Slim, slim
-from pager.values import Span
 from pager.wire.byte_edits import apply_edits
 from pager.wire.dialects import load
 

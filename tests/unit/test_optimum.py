@@ -43,7 +43,7 @@ from benchmarks.optimum.views import (
 from instrumentation.replay import recording_files
 from instrumentation.replay.page_needs import Need as Seen
 from instrumentation.replay.player import Player
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording import Future, RecordedCall, Recording
 from pager.log.events import Evicted
 from pager.paging.policy import (

@@ -11,7 +11,7 @@ from benchmarks.policies.play import PolicyFigures
 from benchmarks.policies.publish import section
 from instrumentation.accounting.billing import Charged
 from instrumentation.replay.compare import Contender, ReplayConditions, compare, outcomes_of
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording import RecordedCall, Recording
 from instrumentation.reports.replay import as_json
 from pager.pricing.rates import in_force

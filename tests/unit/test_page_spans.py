@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.errors import NotUnderstood
-from pager.values import Kind
+from pager.request_values import Kind
 from pager.wire import dialects
 from pager.wire.byte_edits import find
 from pager.wire.page_spans import stubbed

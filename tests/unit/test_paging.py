@@ -38,6 +38,7 @@ from pager.paging.priors import (
 from pager.pricing.provider_cache import uncached
 from pager.pricing.rates import Models
 from pager.proxy.call_log import CallLog
+from pager.request_values import Usage
 from pager.sessions.identity import Key
 from pager.sessions.lineage import (
     Session,
@@ -45,7 +46,6 @@ from pager.sessions.lineage import (
     place,
     receive,
 )
-from pager.values import Usage
 from pager.wire.dialects import load
 
 MODELS = Models.load().using(Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0))

@@ -27,9 +27,9 @@ from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.pricing.rates import Models
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
+from pager.request_values import Kind, Usage
 from pager.sessions.rebuild import Rebuilder
 from pager.testing.scripted.request_rules import problems
-from pager.values import Kind, Usage
 from pager.wire import dialects
 from pager.wire.chat.scripted import Scripted as Chat
 from pager.wire.messages.scripted import Scripted as Messages

@@ -14,7 +14,7 @@ from pager.paging.render import (
     marked,
     render,
 )
-from pager.values import Span
+from pager.request_values import Span
 from pager.wire.dialects import load
 from pager.wire.stitching import Leg, LegPart, ToolSlot
 

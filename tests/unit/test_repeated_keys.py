@@ -11,7 +11,7 @@ from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.pricing.rates import Models
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer
+from pager.request_values import Answer
 from pager.wire import dialects
 from pager.wire.page_spans import stubbed
 from policies.fifo_age import FifoAge

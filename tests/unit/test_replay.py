@@ -11,14 +11,14 @@ from instrumentation.accounting.billing import Bill, Prompt, tokens_in
 from instrumentation.replay import recording_files
 from instrumentation.replay.compare import Contender, ReplayConditions, compare
 from instrumentation.replay.player import Player
-from instrumentation.replay.prepared import Caching, Prepared
+from instrumentation.replay.prepared_recording import Caching, Prepared
 from instrumentation.replay.recording import RecordedCall, Recording
 from pager.paging.page_in import definition
 from pager.paging.pages.stub import HANDLE, handle_of
 from pager.paging.policy import Decision
-from pager.paging.settle_tools import Shortening
+from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.rates import in_force
-from pager.values import Usage
+from pager.request_values import Usage
 from pager.wire.dialects import load
 from policies.fifo_age import FifoAge
 

@@ -7,7 +7,7 @@ import pytest
 
 from pager.paging.page_in import NAME, definition
 from pager.paging.policy import Prices
-from pager.tools.decide import Outlook, decide
+from pager.tools.decide_forms import Outlook, decide
 from pager.tools.definitions import Listed
 from pager.wire.byte_edits import apply_edits
 from pager.wire.dialects import load

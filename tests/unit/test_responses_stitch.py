@@ -14,11 +14,11 @@ from openai import OpenAI
 
 from pager.errors import NotUnderstood
 from pager.paging.page_in import definition
+from pager.request_values import Usage
 from pager.testing.scripted import Call, Say
-from pager.tools.decide import ToolAsSent, Toolset, schema_handle
+from pager.tools.decide_forms import ToolAsSent, Toolset, schema_handle
 from pager.tools.definitions import Listed
 from pager.tools.shorten import slim
-from pager.values import Usage
 from pager.wire.byte_edits import apply_edits
 from pager.wire.dialects import load
 from pager.wire.responses.scripted import Scripted as Responses

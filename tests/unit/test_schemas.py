@@ -14,7 +14,7 @@ from instrumentation.accounting.tool_log import ByForm, LogContents
 from instrumentation.accounting.tool_use import account, chosen, tooling
 from instrumentation.reports import tools as schema_words
 from pager.errors import ConfigError, StoreCorrupt
-from pager.log.bypass import BypassReason
+from pager.log.bypass_reasons import BypassReason
 from pager.log.events import (
     AnswerFinished,
     BranchOpened,
@@ -29,12 +29,12 @@ from pager.log.stores.memory.store import Store
 from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
-from pager.paging.settle_tools import Shortening
+from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.rates import in_force
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
-from pager.tools.decide import decode
-from pager.values import Answer, CallAddress, ToolUse, Usage
+from pager.request_values import Answer, CallAddress, ToolUse, Usage
+from pager.tools.decide_forms import decode
 from pager.wire.dialects import load
 
 ANTHROPIC = in_force("anthropic", {})

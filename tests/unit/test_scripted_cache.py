@@ -1,7 +1,7 @@
 """The scripted provider's cache: what it finds, what it forgets, and what it counts."""
 
+from pager.request_values import Usage
 from pager.testing.scripted.prompt_cache import PromptCache
-from pager.values import Usage
 from pager.wire.messages.scripted import Scripted as Messages
 from pager.wire.scripted import FIVE_MINUTES, HOUR, Piece, piece
 

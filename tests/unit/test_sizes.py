@@ -17,7 +17,7 @@ from instrumentation.analyze.analysis import analyze, prepare
 from instrumentation.replay import log_files
 from instrumentation.replay.compare import Contender, ReplayConditions
 from instrumentation.replay.log_files import Problems
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording_files import files
 from pager.pricing.tokens import BYTES_A_TOKEN
 from pager.wire.dialects import load

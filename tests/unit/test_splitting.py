@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.errors import NotUnderstood
-from pager.values import Span
+from pager.request_values import Span
 from pager.wire.json_spans import elements, members, without_surrogates
 
 blanks = st.text(" \t\n\r", max_size=3)

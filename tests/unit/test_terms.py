@@ -9,7 +9,7 @@ from pager.paging.conditions import Caller, terms_of
 from pager.paging.planner import is_warm
 from pager.paging.priors import SHIPPED, Experience, cache_of
 from pager.pricing.rates import Models, named_prices
-from pager.values import Usage
+from pager.request_values import Usage
 from pager.wire.dialects import load
 
 FIVE = {"type": "ephemeral"}

@@ -8,7 +8,7 @@ import pytest
 
 from instrumentation.replay import recording_files
 from instrumentation.replay.player import Player
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from pager.pricing.rates import in_force
 from pager.wire.dialects import load
 from policies.cost_aware import CostAware

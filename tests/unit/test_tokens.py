@@ -31,7 +31,7 @@ from pager.pricing.tokens import (
     pieces,
     read_vocabulary,
 )
-from pager.values import Block, Kind, Message
+from pager.request_values import Block, Kind, Message
 
 DATA = resources.files("pager.pricing").joinpath("data")
 

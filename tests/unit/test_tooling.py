@@ -18,8 +18,8 @@ from pager.paging.priors import (
     Use,
     owner,
 )
-from pager.paging.settle_tools import Shortening, settle
-from pager.tools.decide import decode
+from pager.paging.tool_forms_of_call import Shortening, settle
+from pager.tools.decide_forms import decode
 from pager.wire.dialects import load
 
 CHAT = load("chat")

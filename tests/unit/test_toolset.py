@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.paging.policy import TOOL, Prices
-from pager.tools.decide import (
+from pager.tools.decide_forms import (
     CALLS,
     DIGITS,
     OFTEN,

@@ -29,8 +29,8 @@ from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.attempt import Attempt
 from pager.proxy.call_log import CallLog
-from pager.proxy.fault_loop import FaultLoop, LoopSettings
 from pager.proxy.log_records import Incoming
+from pager.proxy.page_in_loop import FaultLoop, LoopSettings
 from pager.proxy.relay import Relay
 from pager.proxy.retries import RetryLimits
 from pager.proxy.upstream import Upstream

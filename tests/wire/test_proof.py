@@ -15,13 +15,13 @@ from pager.log.events import (
     Repacked,
 )
 from pager.log.stores import open_store
+from pager.request_values import CallAddress
 from pager.testing.scripted import (
     Call,
     PageIn,
     Say,
     Script,
 )
-from pager.values import CallAddress
 from pager.wire import dialects
 
 TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}]

@@ -11,7 +11,7 @@ import pytest
 from pager.log.stores import open_store
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
-from pager.values import Answer, ToolUse
+from pager.request_values import Answer, ToolUse
 from pager.wire import dialects
 
 FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")

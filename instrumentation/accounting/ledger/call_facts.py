@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from instrumentation.accounting.call_story import RepackStory
-from pager.log.bypass import WENT_IN_FULL
+from pager.log.bypass_reasons import WENT_IN_FULL
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,
@@ -19,7 +19,7 @@ from pager.log.events import (
     ToolsDecided,
 )
 from pager.log.store import Stored
-from pager.values import CallAddress
+from pager.request_values import CallAddress
 
 
 @dataclass(slots=True)

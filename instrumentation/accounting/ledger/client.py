@@ -12,10 +12,10 @@ from instrumentation.accounting.waste.session_waste import (
     anatomy,
     head_of,
 )
-from instrumentation.replay.prepared import Prepared, PreparedCall
+from instrumentation.replay.prepared_recording import Prepared, PreparedCall
 from instrumentation.replay.recording import Recording
 from pager.log.store import Stored
-from pager.values import CallAddress
+from pager.request_values import CallAddress
 from pager.wire.dialect import Dialect
 
 

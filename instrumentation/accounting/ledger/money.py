@@ -30,7 +30,7 @@ from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.pricing.prices import ASKING, Prices
 from pager.pricing.provider_cache import HIT_SHARE, TELLING
 from pager.pricing.rates import Models
-from pager.values import Usage
+from pager.request_values import Usage
 
 WHOLE = 0.8
 """The share of an earlier prompt from which on another one goes on with it, and was not cut."""

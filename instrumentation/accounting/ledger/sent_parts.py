@@ -11,7 +11,7 @@ import msgspec
 
 from instrumentation.accounting.call_story import PageStory, StoryParts
 from instrumentation.replay.paged_prompts import short_tools
-from instrumentation.replay.prepared import PreparedCall
+from instrumentation.replay.prepared_recording import PreparedCall
 from pager.paging.pages.duplicates import handle_in, next_name
 from pager.paging.pages.page import Page
 from pager.paging.pages.page_table import PageTable

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from instrumentation.accounting.addresses import meant
 from instrumentation.accounting.billing import Prompt
+from instrumentation.accounting.call_addresses import meant
 from instrumentation.accounting.call_story import (
     CallStory,
     PageStory,
@@ -36,8 +36,8 @@ from instrumentation.replay.recording import RecordedCall, Recording
 from pager.log.store import Store, Stored
 from pager.paging.pages.page_table import PageTable, Slot
 from pager.pricing.rates import Models
+from pager.request_values import CallAddress, Usage
 from pager.sessions.rebuild import Rebuilder
-from pager.values import CallAddress, Usage
 from pager.wire.dialect import Dialect
 
 LoadDialect = Callable[[str], Dialect]

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pager.log.events import CallReceived
 from pager.log.store import Stored
 from pager.paging.pages.page_table import PageTable
+from pager.request_values import CallAddress
 from pager.sessions.lineage import Session
 from pager.sessions.rebuild import Rebuilder
-from pager.values import CallAddress
 
 See = Callable[[CallAddress, PageTable], None]
 """Is shown the page table of every attempt at a call, with all that was decided of it."""

@@ -17,7 +17,7 @@ from instrumentation.accounting.item_sizes import counted_size
 from pager.errors import NotUnderstood
 from pager.paging.pages.page import Contents, Found, contents
 from pager.paging.pages.staleness import Deed, deed_of
-from pager.values import Block, Kind, Message
+from pager.request_values import Block, Kind, Message
 from pager.wire.dialect import Dialect
 from pager.wire.json_spans import members
 from pager.wire.page_spans import Form, PageSpan

@@ -13,7 +13,7 @@ from instrumentation.accounting.call_story import WASTE, Addable, PageStory, Sto
 from instrumentation.accounting.waste.branch import WasteBranch, WastePage
 from instrumentation.accounting.waste.items import shared, taken_apart
 from instrumentation.replay.page_needs import Need
-from instrumentation.replay.prepared import Prepared, PreparedCall
+from instrumentation.replay.prepared_recording import Prepared, PreparedCall
 from instrumentation.replay.recording import RecordedCall
 from pager.paging.pages.stub import main_argument
 

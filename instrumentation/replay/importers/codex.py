@@ -27,8 +27,8 @@ from instrumentation.replay.log_lines import (
 from instrumentation.replay.recording import Recording
 from instrumentation.replay.recording_draft import CallLine, OpenCall, RecordingDraft
 from instrumentation.replay.recording_files import decoded
+from pager.request_values import Usage
 from pager.text.references import said, strings
-from pager.values import Usage
 
 COPYING = 1.0
 """Seconds within which a session that was forked has copied what was before it; no model answers that soon."""

@@ -18,8 +18,8 @@ from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import Json, Problems, opened
 from instrumentation.replay.recording import Recording
 from instrumentation.replay.recording_draft import CallLine, OpenCall, RecordingDraft
+from pager.request_values import Usage
 from pager.text.references import strings
-from pager.values import Usage
 
 CLEARED = "[Old tool result content cleared]"
 INTERRUPTED = "[Tool execution was interrupted]"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from pager.paging.pages.stub import handle_of
 from pager.pricing.prices import ASKING, Prices
 from pager.pricing.tokens import BYTES_A_TOKEN
+from pager.request_values import Block, Kind, Message, Request
 from pager.text.references import said
-from pager.values import Block, Kind, Message, Request
 from pager.wire.page_spans import PageSpan
 
 if TYPE_CHECKING:

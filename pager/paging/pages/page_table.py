@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
-from pager.log.bypass import WENT_IN_FULL, BypassReason
+from pager.log.bypass_reasons import WENT_IN_FULL, BypassReason
 from pager.log.events import (
     Bypassed,
     Event,
@@ -57,9 +57,9 @@ from pager.pricing.mark_cache import (
 from pager.pricing.prices import TOOL
 from pager.pricing.provider_cache import Evidence
 from pager.pricing.token_scale import Yardstick
+from pager.request_values import Request, Usage
 from pager.text.references import Index
-from pager.tools.decide import ToolAsSent, Toolset
-from pager.values import Request, Usage
+from pager.tools.decide_forms import ToolAsSent, Toolset
 from pager.wire.stitching import Expander, Leg
 
 

@@ -10,8 +10,8 @@ from pager.errors import StoreCorrupt
 from pager.log.events import BranchOpened, ToolsDecided
 from pager.paging.pages.page import Account, Contents, contents
 from pager.paging.pages.page_table import PageTable
-from pager.tools import decide
-from pager.tools.decide import Toolset
+from pager.tools import decide_forms
+from pager.tools.decide_forms import Toolset
 from pager.wire.dialect import Dialect
 from pager.wire.stitching import Leg
 
@@ -51,7 +51,7 @@ class TableSource:
         if known is None:
             if len(self._toolsets) >= TOOLSETS:
                 self._toolsets.clear()
-            known = self._toolsets[digest] = decide.decode(self.item(bytes.fromhex(digest)))
+            known = self._toolsets[digest] = decide_forms.decode(self.item(bytes.fromhex(digest)))
         return known
 
 

@@ -1,1 +1,1 @@
-"""The server around the calls: routes, doors, console, metrics, and the parts put together."""
+"""The server around the calls: routes, access, console, metrics, and the parts put together."""

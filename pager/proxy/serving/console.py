@@ -16,8 +16,8 @@ from datetime import datetime
 
 from pager.log.events import AnswerFinished, AttemptFailed, Bypassed, CallReceived, Event, LegFinished, Repacked
 from pager.proxy.log_records import PlacedCall
+from pager.request_values import Request, Usage
 from pager.terminal import say
-from pager.values import Request, Usage
 
 Price = Callable[[str, Usage], float | None]
 """What these tokens cost at a model of this name, in US dollars; None where that is not known."""

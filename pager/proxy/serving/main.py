@@ -26,10 +26,10 @@ from pager.proxy.call import Pipeline
 from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.log_records import PlacedCall
+from pager.proxy.serving.access import Door, expect_closed, expect_elsewhere, tenants_of
 from pager.proxy.serving.app import App, DashboardRoutes
 from pager.proxy.serving.connection import connection
 from pager.proxy.serving.console import Advice, Console, Price
-from pager.proxy.serving.doors import Door, expect_closed, expect_elsewhere, tenants_of
 from pager.proxy.serving.learner import Learner, command, may_learn, recall
 from pager.proxy.serving.metrics import Meter, Metrics
 from pager.proxy.serving.presence import Presence

@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from pager.log.bypass import BypassReason
+from pager.log.bypass_reasons import BypassReason
 from pager.log.events import AnswerFinished, Bypassed, Event, LegFinished, RepackCause, Repacked, SessionOpened
 from pager.proxy.attempt import Attempt
 from pager.proxy.fail_open import FailOpen
-from pager.values import Usage
+from pager.request_values import Usage
 
 PREFIX = "ctxpager_"
 MODELS = 50  # that have a label of their own

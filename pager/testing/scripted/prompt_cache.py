@@ -7,7 +7,7 @@ from hashlib import sha256
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
-from pager.values import Usage
+from pager.request_values import Usage
 from pager.wire.dialects import load as load_dialect
 from pager.wire.scripted import FIVE_MINUTES, Piece, Scripted, tokens
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 import msgspec
 import orjson
 
-from pager.values import Answer, ToolUse, Usage
+from pager.request_values import Answer, ToolUse, Usage
 from pager.wire.answer_reader import AnswerDraft
 from pager.wire.common import Json, error_text, loads, number, record, records, string, text_of, written
 from pager.wire.stitching import HeldCall, HiddenCalls, Leg, LegEnd, LegPart, shown_tokens

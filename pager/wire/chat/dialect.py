@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from pager.tools.decide import Toolset
-from pager.values import Answer, Block, Kind, Request
+from pager.request_values import Answer, Block, Kind, Request
+from pager.tools.decide_forms import Toolset
 from pager.wire import dialect
 from pager.wire.chat import restore, tool_slot
 from pager.wire.chat.answer import ChatAnswer, called

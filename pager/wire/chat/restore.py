@@ -11,7 +11,7 @@ from itertools import chain
 import orjson
 
 from pager.errors import NotUnderstood
-from pager.values import Span
+from pager.request_values import Span
 from pager.wire.byte_edits import Path, apply_edits, find
 from pager.wire.chat.answer import REASONING
 from pager.wire.common import Json, exactly, record, records, string

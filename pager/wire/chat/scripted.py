@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pager.values import Usage
+from pager.request_values import Usage
 from pager.wire.scripted import (
     Json,
     Piece,

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from pager.values import Answer
+from pager.request_values import Answer
 from pager.wire.chat.answer import REASONING, ChatAnswer, DraftCall, choice_of
 from pager.wire.common import Json, loads, number, openai_error, record, records, tidy, whole_answer
 from pager.wire.sse import Decoder

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from pager.errors import NotUnderstood
-from pager.values import Request
+from pager.request_values import Request
 from pager.wire.common import Json, holds, member, record
 from pager.wire.stitching import ToolSlot
 from pager.wire.tool_lists import tool_room

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR, marks_in
-from pager.tools.decide import Toolset
-from pager.values import Answer, Block, Kind, Request
+from pager.request_values import Answer, Block, Kind, Request
+from pager.tools.decide_forms import Toolset
 from pager.wire import dialect
 from pager.wire.common import (
     Json,

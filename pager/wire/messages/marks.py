@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from pager.errors import NotUnderstood
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
-from pager.values import Request, Span
+from pager.request_values import Request, Span
 from pager.wire.byte_edits import apply_edits
 from pager.wire.common import Json, holds, is_empty, loads, member, record, string
 from pager.wire.json_spans import elements, members

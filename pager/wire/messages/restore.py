@@ -11,7 +11,7 @@ from typing import NamedTuple
 import orjson
 
 from pager.errors import NotUnderstood
-from pager.values import Span
+from pager.request_values import Span
 from pager.wire.byte_edits import apply_edits, find
 from pager.wire.common import Json, loads, record, string
 from pager.wire.json_spans import elements, members

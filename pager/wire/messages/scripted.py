@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from pager.values import Usage
+from pager.request_values import Usage
 from pager.wire.scripted import Call, Json, Piece, Request, Turn, bits, event, lifetime, listed, piece, repeated, words
 
 _STOP = {"stop": "end_turn", "length": "max_tokens", "tools": "tool_use", "refusal": "refusal"}

@@ -12,7 +12,7 @@ import msgspec
 import orjson
 
 from pager.errors import NotUnderstood
-from pager.values import Answer, Span
+from pager.request_values import Answer, Span
 from pager.wire.byte_edits import apply_edits, find
 from pager.wire.common import Json, dumps, is_passing, loads, number, record, string
 from pager.wire.json_spans import elements, members

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 import orjson
 
-from pager.values import Answer, ToolUse, Usage
+from pager.request_values import Answer, ToolUse, Usage
 from pager.wire.answer_reader import AnswerDraft
 from pager.wire.common import Json, error_text, loads, number, record, records, string, written
 from pager.wire.json_spans import without_surrogates

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from pager.tools.decide import Toolset
-from pager.values import Answer, Block, Kind, Request, Span
+from pager.request_values import Answer, Block, Kind, Request, Span
+from pager.tools.decide_forms import Toolset
 from pager.wire import dialect
 from pager.wire.common import (
     Json,

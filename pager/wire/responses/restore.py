@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from pager.errors import NotUnderstood
-from pager.values import Request
+from pager.request_values import Request
 from pager.wire.byte_edits import Path, find
 from pager.wire.common import Json, loads, member, record, records, string
 from pager.wire.stitching import Expansion, Leg, LegPart, ToolSlot

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from pager.values import Usage
+from pager.request_values import Usage
 from pager.wire.scripted import (
     Json,
     Piece,

@@ -15,9 +15,9 @@ from functools import lru_cache
 import orjson
 
 from pager.errors import NotUnderstood
-from pager.tools.decide import Toolset
+from pager.request_values import Answer, Span
+from pager.tools.decide_forms import Toolset
 from pager.tools.definitions import Edit
-from pager.values import Answer, Span
 from pager.wire.byte_edits import apply_edits
 from pager.wire.common import loads, number, openai_error, record, string, whole_answer
 from pager.wire.json_spans import elements, members

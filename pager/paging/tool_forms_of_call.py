@@ -14,9 +14,9 @@ from pager.paging.page_in import name_for
 from pager.paging.pages.page_table import PageTable
 from pager.paging.pages.session_pages import SessionPages
 from pager.paging.planner import Terms
-from pager.tools.decide import Outlook, Toolset, decide
+from pager.request_values import CallAddress
+from pager.tools.decide_forms import Outlook, Toolset, decide
 from pager.tools.definitions import Offers
-from pager.values import CallAddress
 
 LATEST = 2
 """The call of a branch up to which tools may be changed though the cache is warm; later it never pays."""

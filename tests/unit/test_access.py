@@ -7,7 +7,7 @@ from pager.config.settings import Settings
 from pager.errors import ConfigError
 from pager.host_names import is_loopback, is_ours
 from pager.proxy.serving import presence
-from pager.proxy.serving.doors import (
+from pager.proxy.serving.access import (
     Door,
     expect_closed,
     expect_elsewhere,

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from pager.errors import BadRequest, NotUnderstood
-from pager.log.bypass import BypassReason
+from pager.log.bypass_reasons import BypassReason
 from pager.log.events import Bypassed, Event, FailurePhase, LegFailed, LegFinished
 from pager.paging import held_calls as rules
 from pager.paging.context_length import Overflow, overflow
@@ -37,7 +37,7 @@ from pager.proxy.redaction import redacted
 from pager.proxy.request_body import Body
 from pager.proxy.retries import Retries, RetryLimits, Setback
 from pager.proxy.stream_head import Opening
-from pager.tools.decide import ToolAsSent
+from pager.tools.decide_forms import ToolAsSent
 from pager.wire.stitching import LegEnd, Stitcher
 
 REFUSALS = frozenset({400, 413, 422})

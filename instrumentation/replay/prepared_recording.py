@@ -17,12 +17,12 @@ from instrumentation.accounting.item_sizes import item_tokens
 from instrumentation.replay.page_needs import Need, Needs
 from instrumentation.replay.recording import Future, RecordedCall, Recording
 from pager.paging.pages.page import GRACE, Contents, Items, contents
-from pager.paging.settle_tools import Shortening
+from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.pricing.prices import Prices
 from pager.pricing.provider_cache import CacheKind
 from pager.pricing.rates import Models
-from pager.values import Usage
+from pager.request_values import Usage
 from pager.wire.dialect import Dialect
 
 ON = Shortening()

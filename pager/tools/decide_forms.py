@@ -19,10 +19,10 @@ import orjson
 
 from pager.pricing.prices import ASKING, TOOL, Prices
 from pager.pricing.tokens import O200K, Counter
+from pager.request_values import Span
 from pager.tools.definitions import Edit, Listed, Offer, Offers
 from pager.tools.known_agents import CHANCE, brought
 from pager.tools.shorten import Forms, Slim, forms
-from pager.values import Span
 
 DIGITS = 9
 """Digits of the handle of a tool's schema: few, as it is part of every prompt, and only tools have such handles. They

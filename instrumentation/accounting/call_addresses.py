@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pager.errors import ConfigError
 from pager.log.events import CallReceived, SessionOpened
 from pager.log.store import Store, Stored
-from pager.values import CallAddress
+from pager.request_values import CallAddress
 
 NEWEST = 5
 """Sessions that an error names."""

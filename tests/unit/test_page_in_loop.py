@@ -14,7 +14,8 @@ from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.attempt import Attempt
 from pager.proxy.call_log import CallLog
-from pager.proxy.fault_loop import (
+from pager.proxy.log_records import Incoming
+from pager.proxy.page_in_loop import (
     Append,
     FaultLoop,
     InThread,
@@ -28,7 +29,6 @@ from pager.proxy.fault_loop import (
     StartReply,
     Wait,
 )
-from pager.proxy.log_records import Incoming
 from pager.proxy.retries import RetryLimits
 from pager.wire import dialects
 

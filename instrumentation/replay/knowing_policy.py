@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from instrumentation.replay.player import Player, PolicyOutcome
-from instrumentation.replay.prepared import Prepared
+from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording import Future
 from pager.paging.policy import Decision, Policy, View
 from pager.pricing.rates import Models
