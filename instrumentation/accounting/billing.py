@@ -176,6 +176,13 @@ class Bill:
         )
         return charged
 
+    def refresh(self, prompt: Prompt, at: float, prices: Prices, marks: Marks | None = None) -> Charged:
+        """Charge a request that only keeps its prompt cached: its money counts, its tokens are no traffic."""
+        so_far = self.charged
+        charged = self.charge(prompt, at, 0, prices, marks)
+        self.charged = so_far._replace(cost=so_far.cost + charged.cost)
+        return charged
+
     def _marked(self, prompt: Prompt, at: float, marks: Marks) -> tuple[int, int, int]:
         """The tokens that are read, those written for an hour, and all that are written, where marks count."""
         reach = sorted({parts for mark in marks.ends for parts in within_reach(mark, marks.positions)}, reverse=True)

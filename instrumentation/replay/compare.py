@@ -20,6 +20,7 @@ from instrumentation.replay.prepared_recording import (
     Prepared,
 )
 from instrumentation.replay.recording import Recording
+from pager.paging.keep_warm import KeepWarm, rule_of
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import load_policy
@@ -54,6 +55,7 @@ class ReplayConditions(PlanningRules):
 
     shortest: int = SHORTEST  # sessions with fewer calls are left out
     cache: Caching = AS_RECORDED  # how the provider is taken to cache
+    keep_warm: str = ""  # the rule by which prompts are kept cached in pauses; empty for none
 
 
 class PlayedSession(NamedTuple):
@@ -158,8 +160,8 @@ def play(source: Source, contenders: Sequence[Contender], conditions: ReplayCond
     models = _models(conditions.prices, orjson.dumps(conditions.models))
     dialect = load_dialect(recording.dialect)
     prepared = Prepared(recording, dialect, conditions.grace, conditions.tools, conditions.cache)
-    before = prepared.bills(models)
-    outcomes = tuple(outcome for one in contenders for outcome in outcomes_of(prepared, one, models, before))
+    before, keep_warm = prepared.bills(models), rule_of(conditions.keep_warm)
+    outcomes = tuple(outcome for one in contenders for outcome in outcomes_of(prepared, one, models, before, keep_warm))
     return PlayedSession(
         recording.name, len(recording.steps), before[-1], outcomes, client_cost.total(prepared, before, models)
     )
@@ -172,7 +174,11 @@ def _models(prices: str, models: bytes) -> Models:
 
 
 def outcomes_of(
-    prepared: Prepared, contender: Contender, models: Models, before: Sequence[Charged]
+    prepared: Prepared,
+    contender: Contender,
+    models: Models,
+    before: Sequence[Charged],
+    keep_warm: KeepWarm | None = None,
 ) -> Iterable[PolicyOutcome]:
     """What becomes of a session under a policy, or by an oracle."""
     if contender.name == UNCHANGED:  # it needs no page table: a session costs what it costs
@@ -182,7 +188,7 @@ def outcomes_of(
     if contender.name == KNOWING:
         return play_knowing(prepared, models)
     policy = load_policy(contender.name, contender.options)
-    player = Player(prepared, lambda _: policy, models)
+    player = Player(prepared, lambda _: policy, models, keep_warm=keep_warm)
     player.play()
     return [player.outcome(contender.name)]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
+from math import inf
 from typing import NamedTuple
 
 from instrumentation.accounting.billing import Bill, Charged, Marks, Prompt
@@ -23,6 +24,7 @@ from pager.log.events import BranchOpened, Bypassed, Event, LegFinished, Repacke
 from pager.paging import held_calls, planner
 from pager.paging.conditions import terms_under
 from pager.paging.held_calls import ROUNDS, Refusal, Replies
+from pager.paging.keep_warm import KeepWarm, WaitsFor
 from pager.paging.pages.page import Page
 from pager.paging.pages.page_table import PageTable, Slot
 from pager.paging.pages.session_pages import SessionPages, TableSource
@@ -45,6 +47,9 @@ from pager.wire.stitching import PASSING, HeldCall, Leg
 Watch = Callable[[View], None]
 """Is shown what there is to decide on at every call, also where no page may go and no policy is asked."""
 
+BUDGET = 0.05
+"""The share of what a session has cost so far that its refreshes may cost."""
+
 PolicyOf = Callable[[int], Policy]
 """The policy of a branch: the same for all, or one that knows the branch's future."""
 
@@ -65,6 +70,9 @@ class Tally:
     rejected: int = 0
     repacked: list[Repacked] = field(default_factory=list)
     tools: list[ToolsDecided] = field(default_factory=list)
+    refreshes: int = 0
+    refreshing: float = 0.0  # what the refreshes cost
+    wrote: int = 0  # refreshes that wrote instead of reading
     so_far: list[float] = field(default_factory=list)
 
     def count(self, events: Iterable[Event]) -> None:
@@ -96,6 +104,9 @@ class PolicyOutcome(NamedTuple):
     rejected: int = 0
     so_far: tuple[float, ...] = ()
     schemas: int = 0
+    refreshes: int = 0
+    refreshing: float = 0.0
+    wrote: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,10 +132,30 @@ class PlayedCall(CallPlan):
         return None if self.full else short_tools(self.call, self.table)
 
 
-class Player:
-    """Plays one session under the policies of its branches; ``brought`` says, by handles, which pages a reply held."""
+class DueRefreshes(NamedTuple):
+    """The refreshes of a branch that rests: when they are due, and what is sent again."""
 
-    def __init__(self, prepared: Prepared, policy_of: PolicyOf, models: Models, watch: Watch | None = None) -> None:
+    times: Sequence[float]
+    prompt: Prompt
+    turn: PlayedCall
+
+
+class Player:
+    """Plays one session under the policies of its branches; ``brought`` says, by handles, which pages a reply held.
+
+    With ``keep_warm``, branches that rest are kept in the provider's cache by that rule.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        policy_of: PolicyOf,
+        models: Models,
+        watch: Watch | None = None,
+        keep_warm: KeepWarm | None = None,
+    ) -> None:
+        self._keep_warm = keep_warm
+        self._due: dict[int, DueRefreshes] = {}  # by branch
         self._prepared = prepared
         self._dialect = prepared.dialect
         self._policy_of = policy_of
@@ -141,8 +172,11 @@ class Player:
     def play(self) -> None:
         """Play all calls."""
         for call, needs in zip(self._prepared.calls, self._prepared.needs, strict=True):
+            self._refresh(call.step.at)
+            self._due.pop(call.step.branch, None)
             self._play(call, needs)
             self.tally.so_far.append(self.bill.charged.cost)
+        self._refresh(inf)
 
     def outcome(self, policy: str) -> PolicyOutcome:
         """What became of the session so far, under a policy of this name."""
@@ -157,6 +191,9 @@ class Player:
             rejected=tally.rejected,
             so_far=tuple(tally.so_far),
             schemas=tally.schemas,
+            refreshes=tally.refreshes,
+            refreshing=tally.refreshing,
+            wrote=tally.wrote,
         )
 
     def _play(self, call: PreparedCall, needs: Sequence[Need]) -> None:
@@ -193,7 +230,42 @@ class Player:
             usage = self._charge(call, answered, step.output, turn)
             size = round(usage.input * BYTES_A_TOKEN) if answered is prompt else 0
             table.learn_usage(usage, size, call.number)
+            self._rest(turn, answered)
         table.catch_up()
+
+    # ---- what keeps the cache warm
+
+    def _rest(self, turn: PlayedCall, prompt: Prompt) -> None:
+        """Note the refreshes that keep this prompt cached until the branch goes on, if they pay."""
+        if self._keep_warm is None:
+            return
+        step = turn.call.step
+        waits_for = WaitsFor.TOOL if step.called else WaitsFor.USER
+        policy = self._policy_of(step.branch)
+        resting = planner.resting(policy, turn.table, turn.outside, turn.terms, waits_for)
+        budget = BUDGET * self.bill.charged.cost - self.tally.refreshing
+        times = self._keep_warm.refreshes(replace(resting, tokens=prompt.tokens, budget=max(0.0, budget)))
+        if times:
+            self._due[step.branch] = DueRefreshes([step.at + after for after in times], prompt, turn)
+
+    def _refresh(self, until: float) -> None:
+        """Send the refreshes that are due before this time, of all branches in the order of time."""
+        due = sorted((at, branch) for branch, rest in self._due.items() for at in rest.times if at < until)
+        for at, branch in due:
+            rest = self._due[branch]
+            step, table = rest.turn.call.step, rest.turn.table
+            marks = _marks(table, rest.prompt) if rest.turn.terms.by_marks else None
+            prices = self._models.prices(step.model) if marks else self._prepared.prices(rest.turn.call, self._models)
+            charged = self.bill.refresh(rest.prompt, at, prices, marks)
+            self.tally.refreshes += 1
+            self.tally.refreshing += charged.cost
+            self.tally.wrote += charged.cached < charged.input
+            table.refresh(at)
+        self._due = {
+            branch: rest._replace(times=left)
+            for branch, rest in self._due.items()
+            if (left := [at for at in rest.times if at >= until])
+        }
 
     def _table(self, call: PreparedCall) -> PageTable:
         """The page table of a call's branch; a new one for its first call."""

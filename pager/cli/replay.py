@@ -46,6 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lifetime", choices=LIFETIMES, help="what the client's cache marks ask for (default: as recorded)"
     )
+    parser.add_argument(
+        "--keep-warm",
+        default="off",
+        metavar="off|auto|NxSECONDS",
+        help="how prompts are kept cached in pauses: while it pays, or a fixed number of times (default: off)",
+    )
     shared.add_format(parser, "text", "json", "csv")
     shared.add_settings(parser, SETTINGS)
 
@@ -64,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     contenders = chosen.contenders(named, options.set, configured)
     marks = None if options.caching is None else options.caching == "marks"
     cache = Caching(marks, LIFETIMES.get(options.lifetime, 0.0))
-    conditions = ReplayConditions.of(settings, shortest=options.min_calls, cache=cache)
+    conditions = ReplayConditions.of(settings, shortest=options.min_calls, cache=cache, keep_warm=options.keep_warm)
     found = sources.find(options.places, lambda: shared.open_log(settings), conditions.rates())
     comparison = compare(found, contenders, conditions, options.jobs)
     if not comparison.played:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from pager.log.events import RepackCause
+from pager.paging.keep_warm import Resting, WaitsFor
 from pager.paging.pages.page import GRACE, Page, is_failing, is_reused, pin_holds
 from pager.paging.pages.page_arrays import Columns, LazyPages, columns
 from pager.paging.pages.page_table import PageTable
@@ -187,6 +188,15 @@ def propose(policy: Policy, table: PageTable, outside: int, terms: Terms) -> Pla
         reason = f"{plan.reason}; waits a call for a mark before the first page"
         return Plan(reason=reason, anchors=_anchors(table, terms, cut=wish.pages[0].slot))
     return plan._replace(anchors=_anchors(table, terms, plan, wish.pages[0].slot if wish.pages else cut))
+
+
+def resting(policy: Policy, table: PageTable, outside: int, terms: Terms, waits_for: WaitsFor) -> Resting:
+    """The branch after the answer to its latest call: what it has cached, and what the policy would evict when cold."""
+    seen = replace(view(table, outside, terms), warm=False)
+    freed = _allowed(policy.choose(seen), table, seen).saved if columns(seen.pages).evictable.any() else 0
+    between = (seen.call + 8) / (seen.colds + 0.5)
+    left = 2.0 * seen.call if seen.to_go is None else seen.to_go
+    return Resting(seen.tokens, seen.tokens - freed, waits_for, min(left, between), terms.prices)
 
 
 def _allowed(decision: Decision, table: PageTable, seen: View) -> Plan:

@@ -13,6 +13,7 @@ from instrumentation.replay.compare import Contender, ReplayConditions, compare
 from instrumentation.replay.player import Player
 from instrumentation.replay.prepared_recording import Caching, Prepared
 from instrumentation.replay.recording import RecordedCall, Recording
+from pager.paging.keep_warm import FixedRefreshes
 from pager.paging.page_in import definition
 from pager.paging.pages.stub import HANDLE, handle_of
 from pager.paging.policy import Decision
@@ -165,6 +166,22 @@ def test_a_pause_of_seven_minutes_is_cold_for_five_minutes_and_not_for_an_hour()
             assert paid.cached == read
             output = 2 * 5.0 * tokens_in(1)
             assert paid.cost == pytest.approx(price * (first + grown - read) + 0.1 * read + output)
+
+
+def test_a_refresh_in_a_pause_costs_reading_and_spares_writing():
+    prepared = Prepared(session("a", "b", gap=420.0), load("chat"))
+    first = prepared.calls[0].prompt.tokens
+    players = [Player(prepared, lambda _: Never(), MODELS, keep_warm=rule) for rule in (None, FixedRefreshes(1, 280.0))]
+    for player in players:
+        player.play()
+    cold, warm = (player.bill.charged for player in players)
+    assert (cold.cached, warm.cached) == (0, first)
+    assert warm.input == cold.input  # a refresh is no traffic
+    outcome = players[1].outcome("never")
+    assert (outcome.refreshes, outcome.wrote) == (2, 0)  # one in the pause, one after the last call
+    spent = 0.1 * (prepared.calls[0].prompt.tokens + prepared.calls[1].prompt.tokens)
+    assert outcome.refreshing == pytest.approx(spent)
+    assert warm.cost == pytest.approx(cold.cost - (1.25 - 0.1) * first + spent)
 
 
 def test_a_recorded_call_has_the_lifetime_that_was_granted_and_the_next_one_keeps_it():

@@ -193,6 +193,7 @@ class PageTable:
     call: int = 0
     attempt: int = 0
     at: float = 0.0
+    refreshed: float = 0.0  # when the latest prompt was last sent only to keep it cached; 0 if it never was
     idle: float = 0.0
     tool: str = ""
     tools: Toolset | None = None
@@ -247,7 +248,7 @@ class PageTable:
         """
         self.catch_up()
         self._note_sent()
-        self.idle = at - self.at if self.call else 0.0
+        self.idle = at - max(self.at, self.refreshed) if self.call else 0.0
         if self.call and attempt == 1:
             self.gaps.append(self.idle)
         self.call, self.attempt, self.at, self.model = call, attempt, at, model
@@ -357,6 +358,13 @@ class PageTable:
         if legs and self.mark_legs:
             end = len(self.slots) + MESSAGES_A_LEG * len(legs)
             self.held.send(self.at, {end: self.anchor_lifetime(end)}, self.positions)
+
+    def refresh(self, at: float) -> None:
+        """The latest prompt, with its hidden legs, is sent once more, only to keep it cached."""
+        self._note_sent()
+        self.refreshed = at
+        self.evidence.at = at
+        self.held.send(at, self.sent_marks(), self.positions)
 
     def _unchanged(self, old: Sequence[Slot], kept: int) -> int:
         """How many slots at the beginning say the same as before, where the first ``kept`` are the same objects."""
