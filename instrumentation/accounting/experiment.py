@@ -1,17 +1,20 @@
-"""Compares the arms of an experiment by what their sessions cost, as the providers reported it."""
+"""Compares the arms of an experiment: what their sessions cost, as the providers reported it, and signs of harm."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
 from instrumentation.accounting.billing import UsageCost, cost
 from instrumentation.accounting.confidence import (
     FEWEST,
+    RateRatio,
     Ratio,
     group,
     needed,
+    rate_ratio,
     ratio,
 )
+from instrumentation.accounting.harm import SIGNS, HarmCounts, Sign, count_harm
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,
@@ -22,6 +25,9 @@ from pager.log.events import (
 from pager.log.store import Store, Stored
 from pager.paging.policy_choice import UNCHANGED
 from pager.pricing.rates import Models
+from pager.wire.dialect import Dialect
+
+NOT_WORSE, WORSE, TOO_FEW = "not worse", "worse", "too few sessions"
 
 MOST_NEEDED = 1_000_000  # sessions; an experiment that needs more never ends
 SHORTEST = 2
@@ -45,6 +51,7 @@ class ArmSession:
     cost: UsageCost = field(default_factory=UsageCost)
     page_ins: int = 0
     failures: int = 0
+    harm: HarmCounts = field(default_factory=HarmCounts)
 
     @property
     def answered(self) -> int:
@@ -54,7 +61,10 @@ class ArmSession:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """The sessions of one arm together; dollars are None where the price of a model is unknown."""
+    """The sessions of one arm together; dollars are None where the price of a model is unknown.
+
+    ``harm`` also counts sessions without reported tokens, but none that are too short.
+    """
 
     arm: str
     sessions: int
@@ -66,6 +76,7 @@ class Arm:
     failures: int
     too_short: int
     unpriced: int
+    harm: HarmCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +96,65 @@ class ArmComparison:
 
 
 @dataclass(frozen=True, slots=True)
+class HarmComparison:
+    """One arm against the control by one sign of harm.
+
+    ``sessions`` and ``rates`` are the arm's and the control's: the sessions that have any of what the sign is counted
+    per, and the sign's rate in them, None where there are none. ``ratio`` is None where there are too few sessions.
+    """
+
+    arm: str
+    control: str
+    sign: Sign
+    sessions: tuple[int, int]
+    rates: tuple[float | None, float | None]
+    ratio: RateRatio | None
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
 class ExperimentReport:
-    """An experiment so far; ``outside`` counts the sessions that were given to no arm."""
+    """An experiment so far; ``outside`` counts the sessions that were given to no arm, ``margin`` is for ``harm``."""
 
     arms: Sequence[Arm]
     comparisons: Sequence[ArmComparison]
     outside: int
+    harm: Sequence[HarmComparison]
+    margin: float
 
 
-def report(store: Store, models: Models, shares: Mapping[str, float], since: float = 0.0) -> ExperimentReport:
-    """The experiment in this log, by its sessions that began at ``since`` or later; ``shares`` are those in force."""
+def report(
+    store: Store,
+    models: Models,
+    shares: Mapping[str, float],
+    load_dialect: Callable[[str], Dialect],
+    *,
+    since: float,
+    margin: float,
+) -> ExperimentReport:
+    """The experiment in this log, by its sessions that began at ``since`` or later; ``shares`` are those in force.
+
+    An arm may have more of a sign of harm than the control, by this ``margin`` as a share, and still be not worse.
+    """
     opened = {row.session: row for row in store.sessions()}
     arms = {name: _arm_of(row) for name, row in opened.items() if row.at >= since}
-    sessions = [_read(store.events(name), name, arm, models) for name, arm in arms.items() if arm]
+    sessions = []
+    for name, arm in arms.items():
+        if arm:
+            log = list(store.events(name))
+            sessions.append(_read(log, name, arm, models))
+            sessions[-1].harm = count_harm(log, store.blob, load_dialect)
     sessions.sort(key=lambda one: (one.arm, one.session))
     by_arm = {arm: list(its) for arm, its in groupby(sessions, key=lambda one: one.arm)}
     order = sorted(by_arm, key=lambda arm: (arm != UNCHANGED, -shares.get(arm, 0.0), -len(by_arm[arm]), arm))
     told = [_summed(arm, by_arm[arm]) for arm in order]
-    return ExperimentReport(told, list(_comparisons(order, by_arm)), sum(not arm for arm in arms.values()))
+    return ExperimentReport(
+        told,
+        list(_comparisons(order, by_arm)),
+        sum(not arm for arm in arms.values()),
+        [harm for arm in order[1:] for harm in _harm_compared(arm, by_arm[arm], order[0], by_arm[order[0]], margin)],
+        margin,
+    )
 
 
 def _arm_of(row: Stored) -> str:
@@ -157,6 +209,7 @@ def _summed(arm: str, sessions: Sequence[ArmSession]) -> Arm:
         failures=sum(one.failures for one in counted),
         too_short=short,
         unpriced=len(sessions) - len(counted) - short,
+        harm=HarmCounts.sum(one.harm for one in sessions if one.answered >= SHORTEST),
     )
 
 
@@ -181,3 +234,31 @@ def _compared(arm: str, own: Sequence[ArmSession], control: str, others: Sequenc
 
 def _costs(sessions: Sequence[ArmSession], by: str) -> list[tuple[float, int]]:
     return [((one.cost.dollars or 0.0) if by == DOLLARS else one.cost.units, one.calls) for one in sessions]
+
+
+def _harm_compared(
+    arm: str, own: Sequence[ArmSession], control: str, others: Sequence[ArmSession], margin: float
+) -> Iterator[HarmComparison]:
+    """By every sign of harm, in all sessions that are not too short: to see harm, no tokens need be reported."""
+    for sign in SIGNS:
+        pairs = [
+            [
+                (getattr(one.harm, sign.counted), getattr(one.harm, sign.base))
+                for one in sessions
+                if one.answered >= SHORTEST and getattr(one.harm, sign.base)
+            ]
+            for sessions in (own, others)
+        ]
+        rates = [sum(count for count, _ in one) / sum(base for _, base in one) if one else None for one in pairs]
+        found = rate_ratio(group(pairs[0]), group(pairs[1]))
+        sizes = (len(pairs[0]), len(pairs[1]))
+        yield HarmComparison(arm, control, sign, sizes, (rates[0], rates[1]), found, verdict(found, margin))
+
+
+def verdict(found: RateRatio | None, margin: float) -> str:
+    """Whether an arm is worse than the control: surely by no more than the margin, surely by some, or not known."""
+    if found is None:
+        return TOO_FEW
+    if found.high <= 1 + margin:
+        return NOT_WORSE
+    return WORSE if found.low > 1 else TOO_FEW

@@ -95,6 +95,7 @@ def test_an_unknown_flag_gets_one_line(name, capsys):
         ["replay", "all", "--format", "pdf"],
         *([name, "--since", "soon"] for name in ("analyze", "report", "tools", "experiment")),
         ["report", "--since", "2026-13-01"],
+        *(["experiment", "--margin", margin] for margin in ("little", "-0.1", "inf", "nan")),
         ["explain", "x"],
         ["nonsense"],
     ],

@@ -2,6 +2,7 @@
 
 import json
 import time
+from hashlib import sha256
 
 import pytest
 
@@ -15,6 +16,8 @@ from pager.log.store import Batch
 from pager.log.stores import open_store
 from pager.request_values import Usage
 
+RESULT = b'{"role":"tool","tool_call_id":"c1","content":"fine"}'
+
 
 @pytest.fixture(autouse=True)
 def data(at_home, tmp_path):
@@ -23,16 +26,18 @@ def data(at_home, tmp_path):
 
 
 def log(tmp_path, sessions, days_ago=0.0):
-    """Log sessions: the arm, the tokens of each call, and how many calls."""
+    """Log sessions of one turn: the arm, the tokens of each call, and how many calls."""
     store = open_store(f"sqlite:{tmp_path / 'data'}")
     at = time.time() - 86_400 * days_ago
     for number, (arm, tokens, calls) in enumerate(sessions):
         events = [SessionOpened("local", "", "lineage", arm=arm)]
         for call in range(1, calls + 1):
-            events.append(CallReceived(0, call, 1, "chat", "/", "gpt-5.5", False, "", 9, "", []))
+            new = [sha256(RESULT).hexdigest()] if call > 1 else []
+            events.append(CallReceived(0, call, 1, "chat", "/", "gpt-5.5", False, "", 9, "", [], messages=new))
             usage = Usage(input=tokens + number)
             events.append(AnswerFinished(0, call, 1, 200, "stop", "", 0, 1.0, 2.0, model="gpt-5.5", usage=usage))
-        store.append(Batch(f"s_{days_ago:g}_{number}", at, events)).result()
+        blobs = {sha256(RESULT).digest(): RESULT}
+        store.append(Batch(f"s_{days_ago:g}_{number}", at, events, blobs)).result()
     store.close()
 
 
@@ -60,6 +65,21 @@ def test_programs_get_plain_values(tmp_path, capsys):
     told = json.loads(out)
     assert [arm["sessions"] for arm in told["arms"]] == [3, 3]
     assert told["comparisons"][0]["words"].startswith("too few sessions to tell cost_aware from keep_all: ")
+
+
+def test_the_margin_decides_what_is_still_not_worse(tmp_path, capsys):
+    log(tmp_path, [("cost_aware", 8_000, 9)] * 12 + [("keep_all", 10_000, 6)] * 10)
+
+    def found(*arguments):
+        told = json.loads(experiment(capsys, "--json", *arguments)[1])
+        return told["margin"], told["harm"][-1]["sign"], told["harm"][-1]["verdict"]
+
+    assert found() == (0.1, "task_length", "worse")
+    assert found("--margin", "0.5") == (0.5, "task_length", "not worse")
+    _, out, _ = experiment(capsys, "--format", "csv")
+    head, control, other = (line.split(",") for line in out.splitlines())
+    at = head.index("verdicts_task_length")
+    assert (control[at], other[at]) == ("", "worse")
 
 
 def test_older_sessions_can_be_left_out(tmp_path, capsys):

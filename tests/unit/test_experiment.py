@@ -1,9 +1,13 @@
 """The report of an experiment: what is read from the log, and how sure one can be of a difference."""
 
+import json
 import math
+from hashlib import sha256
 from itertools import count
 
+import msgspec
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,24 +16,28 @@ from laws import examples
 from instrumentation.accounting.confidence import (
     DRAWS,
     Group,
+    RateRatio,
     Ratio,
     group,
     needed,
+    rate_ratio,
     ratio,
 )
-from instrumentation.accounting.experiment import report
-from instrumentation.reports.experiment import as_json, as_text, compared
+from instrumentation.accounting.experiment import report, verdict
+from instrumentation.reports.experiment import as_json, as_rows, as_text, compared
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,
     CallReceived,
     LegFinished,
     SessionOpened,
+    ToolCalled,
 )
 from pager.log.store import Batch
 from pager.log.stores.memory.store import Store
 from pager.pricing.rates import in_force
 from pager.request_values import Usage
+from pager.wire.dialects import load as load_dialect
 
 MODELS = in_force("", {"own": {"input": 2.0, "output": 10.0, "cached": 0.2, "written": 2.5}})
 SHARES = {"cost_aware": 0.9, "keep_all": 0.1}
@@ -68,8 +76,8 @@ def _answer(number, cost, model):
     return answer(number, Usage(input=round(cost)), model)
 
 
-def experiment(store, since=0.0, models=MODELS, shares=SHARES):
-    return report(store, models, shares, since)
+def experiment(store, since=0.0, models=MODELS, shares=SHARES, margin=0.1):
+    return report(store, models, shares, load_dialect, since=since, margin=margin)
 
 
 # ---------------------------------------------------------------- what is read from the log
@@ -213,6 +221,140 @@ def test_programs_get_plain_values():
     assert "ratio" not in few["comparisons"][0]
 
 
+# ---------------------------------------------------------------- signs of harm
+
+
+def worked(store, arm, edits, failed, calls=3):
+    """A session of one turn in which so many edits were made in its first answer, and so many of them failed."""
+    arguments, results = orjson.dumps({"file_path": "/a.py"}), [b"Error: no match"] * failed + [b"Done."] * edits
+    blobs = {sha256(arguments).digest(): arguments}
+    made, items = [], []
+    for number, text in enumerate(results[:edits]):
+        made.append(ToolCalled(0, 1, 1, number, "Edit", f"c{number}", sha256(arguments).hexdigest(), ""))
+        item = b'{"role":"tool","tool_call_id":"c%d","content":"%b"}' % (number, text)
+        blobs[sha256(item).digest()] = item
+        items.append(sha256(item).hexdigest())
+    told = []
+    for number in range(1, calls + 1):
+        brought = msgspec.structs.replace(call(number), messages=items if number > 1 else [])
+        told += [brought, answer(number, Usage(100)), *(made if number == 1 else [])]
+    name = f"s_{next(_names):016x}"
+    store.append(Batch(name, 100.0, [SessionOpened("local", "", "lineage", arm=arm), *told], blobs))
+
+
+def worked_by(cost_aware, keep_all, sessions=30, seed=6):
+    """A log with two arms whose edits fail with these chances."""
+    store, generator = Store(), np.random.default_rng(seed)
+    for arm, chance in (("cost_aware", cost_aware), ("keep_all", keep_all)):
+        for _ in range(sessions):
+            worked(store, arm, 10, int(generator.binomial(10, chance)), int(generator.integers(3, 6)))
+    return store
+
+
+def verdicts(store, margin=0.1):
+    return {one.sign.name: one.verdict for one in experiment(store, margin=margin).harm}
+
+
+def test_an_arm_whose_edits_fail_more_often_is_worse():
+    found = experiment(worked_by(0.4, 0.1))
+    (one,) = [one for one in found.harm if one.sign.name == "failed_edits"]
+    assert one.verdict == "worse"
+    assert one.sessions == (30, 30)
+    assert one.ratio.low > 1.1
+    assert one.rates[0] / one.rates[1] == pytest.approx(one.ratio.ratio)
+    assert found.arms[0].harm.edits == 300
+    assert found.arms[0].harm.failed_edits == round(300 * one.rates[1])
+
+
+def test_arms_that_work_alike_are_not_worse_once_there_are_sessions_enough():
+    assert verdicts(worked_by(0.3, 0.3, sessions=400))["failed_edits"] == "not worse"
+    assert verdicts(worked_by(0.3, 0.3, sessions=20))["failed_edits"] == "too few sessions"
+    assert verdicts(worked_by(0.3, 0.3, sessions=20), margin=1.0)["failed_edits"] == "not worse"
+
+
+def test_seven_sessions_are_too_few_however_different_they_are():
+    assert set(verdicts(worked_by(0.9, 0.1, sessions=7)).values()) == {"too few sessions"}
+
+
+def test_an_arm_that_has_what_the_control_never_has_is_worse():
+    found = experiment(worked_by(0.2, 0.0))
+    (one,) = [one for one in found.harm if one.sign.name == "failed_edits"]
+    assert (one.verdict, one.ratio) == ("worse", (math.inf, math.inf, math.inf))
+    assert verdicts(worked_by(0.0, 0.2))["failed_edits"] == "not worse"
+
+
+def test_what_never_happens_is_not_compared():
+    found = experiment(worked_by(0.0, 0.0))
+    assert [(one.sign.name, one.rates, one.ratio, one.verdict) for one in found.harm[:2]] == [
+        ("re_reads", (0.0, 0.0), None, "too few sessions"),
+        ("failed_edits", (0.0, 0.0), None, "too few sessions"),
+    ]
+
+
+def test_a_small_arm_without_any_of_what_is_rare_may_be_so_by_chance():
+    store = Store()
+    for number in range(200):
+        worked(store, "keep_all", 10, int(number % 5 == 0))
+    for _ in range(10):
+        worked(store, "cost_aware", 10, 0)
+    assert verdicts(store)["failed_edits"] == "too few sessions"
+    for _ in range(90):
+        worked(store, "cost_aware", 10, 0)
+    assert verdicts(store)["failed_edits"] == "not worse"
+
+
+def test_an_arm_that_needs_twice_the_calls_is_worse():
+    store = Store()
+    for number in range(20):
+        worked(store, "cost_aware", 1, 0, calls=8 + number % 3)
+        worked(store, "keep_all", 1, 0, calls=4 + number % 3)
+    length = experiment(store).harm[-1]
+    assert (length.sign.name, length.rates, length.verdict) == ("task_length", (8.95, 4.95), "worse")
+
+
+def test_harm_is_seen_in_sessions_without_reported_tokens_but_not_in_short_ones():
+    store = Store()
+    for arm in ("cost_aware", "keep_all"):
+        for _ in range(8):
+            log(store, arm, call(1), answer(1), call(2), answer(2))
+        log(store, arm, call(1), answer(1, Usage(5)))
+    reads, edits, length = experiment(store).harm
+    assert (reads.sessions, edits.sessions, length.sessions) == ((8, 8), (0, 0), (8, 8))
+    assert edits.rates == (None, None)
+    assert "none" in as_text(experiment(store))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.9, 1.1, "not worse"),
+        (1.05, 1.1, "not worse"),
+        (0.9, 1.2, "too few sessions"),
+        (1.05, 1.2, "worse"),
+        (1.0, math.inf, "too few sessions"),
+    ],
+)
+def test_the_verdict_follows_from_the_ends_of_the_interval(low, high, expected):
+    assert verdict(RateRatio(1.0, low, high), 0.1) == expected
+
+
+def test_every_format_has_the_verdicts():
+    found = experiment(worked_by(0.4, 0.0))
+    lines = as_text(found).splitlines()
+    (row,) = [line.split() for line in lines if " failed edits per edit " in line]
+    assert row[5:9] == ["30", "+", "30", f"{found.harm[1].rates[0]:.3f}"]
+    assert row[9:] == ["0.000", "∞", "∞", "∞", "worse"]
+    assert '"Not worse": at most 10 % more than keep_all, by the upper end of the interval.' in lines
+    plain = json.loads(json.dumps(as_json(found), allow_nan=False))
+    assert plain["margin"] == 0.1
+    one = plain["harm"][1]
+    assert (one["arm"], one["control"], one["sign"]) == ("cost_aware", "keep_all", "failed_edits")
+    assert (one["ratio"], one["high"], one["verdict"]) == (None, None, "worse")
+    (control, other) = as_rows(found)
+    assert control["verdicts"]["failed_edits"] == ""
+    assert (other["verdicts"]["failed_edits"], other["harm"]["edits"]) == ("worse", 300)
+
+
 # ---------------------------------------------------------------- how sure one can be
 
 
@@ -250,6 +392,30 @@ def test_the_sessions_said_to_be_needed_mostly_suffice():
 
 def test_no_number_of_sessions_tells_what_is_the_same():
     assert needed(Ratio(1.0, 0.9, 1.1, 0.05), 40) == math.inf
+
+
+def happened(generator, sessions, rate):
+    """Sessions in which something happens at rates that differ from one to the next."""
+    calls = np.maximum(2, generator.lognormal(2.5, 0.6, sessions).round())
+    return Group(generator.poisson(rate * calls * generator.gamma(1.0, 1.0, sessions)).astype(float), calls)
+
+
+@pytest.mark.parametrize(("sizes", "rate"), [((20, 20), 0.3), ((60, 15), 0.3), ((15, 60), 0.05)])
+def test_the_interval_of_rare_events_holds_the_truth_about_as_often_as_it_says(sizes, rate):
+    generator = np.random.default_rng(15)
+    pairs = [(happened(generator, sizes[0], 1.1 * rate), happened(generator, sizes[1], rate)) for _ in range(200)]
+    found = [one for seed, pair in enumerate(pairs) if (one := rate_ratio(*pair, seed)) is not None]
+    assert len(found) >= 190
+    assert 0.90 <= sum(one.low <= 1.1 <= one.high for one in found) / len(found) <= 0.99
+    assert sum(verdict(one, 0.1) == "not worse" for one in found) <= 0.07 * len(found)
+
+
+def test_twice_the_rate_is_seen_in_many_sessions_and_equal_rates_are_rarely_called_worse():
+    generator = np.random.default_rng(16)
+    control = [happened(generator, 200, 0.3) for _ in range(50)]
+    for factor, verdicts in ((1.0, {"worse": 0.06}), (2.0, {"not worse": 0.0, "too few sessions": 0.06})):
+        found = [verdict(rate_ratio(happened(generator, 200, factor * 0.3), other), 0.1) for other in control]
+        assert all(found.count(name) <= most * 50 for name, most in verdicts.items())
 
 
 positive = st.floats(0.01, 1e6)

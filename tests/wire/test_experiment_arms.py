@@ -6,7 +6,7 @@ from pager.cli import main
 from pager.log.events import Repacked, SessionOpened
 from pager.log.stores import open_store
 from pager.paging.policy_choice import Arms
-from pager.testing.scripted import Say
+from pager.testing.scripted import Call, Say
 
 SHARES = {"fifo_age": 0.5, "keep_all": 0.5}
 SESSIONS = 24
@@ -43,11 +43,26 @@ def test_sessions_are_given_to_arms_by_hash_and_the_report_compares_them(start_p
     assert _report(proxy, capsys)["comparisons"][0]["words"].startswith("fifo_age costs ")
 
 
-def _report(proxy, capsys):
+def test_signs_of_harm_are_counted_in_every_wire_format(start_proxy, open_stage, soon, capsys):
+    again = Say(calls=[Call("read", {"path": "src/part1.py"}), Call("write", {"path": "small1"})])
+    with start_proxy(*soon, "--experiment-arms", "{ fifo_age = 1.0 }") as proxy, open_stage(proxy) as stage:
+        stage.play(again, DONE, repeat=True)
+        for wire in ("chat", "messages", "responses"):
+            stage.agent(wire, stream=False, session=wire).opened().run()
+    (arm,) = _told(proxy, capsys)["arms"]
+    assert arm["harm"] == {"calls": 18, "turns": 3, "re_reads": 3, "edits": 3, "failed_edits": 0}
+
+
+def _told(proxy, capsys):
     settings = str(proxy.data_dir.with_suffix(".toml"))
     assert main.main(["experiment", "--data-dir", str(proxy.data_dir), "--config", settings, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    return json.loads(capsys.readouterr().out)
+
+
+def _report(proxy, capsys):
+    told = _told(proxy, capsys)
     assert [arm["arm"] for arm in told["arms"]] == ["keep_all", "fifo_age"]
     assert sum(arm["sessions"] for arm in told["arms"]) == SESSIONS
     assert {arm["calls"] / arm["sessions"] for arm in told["arms"]} == {5}
+    assert {one["verdict"] for one in told["harm"] if one["sign"] == "task_length"} == {"not worse"}
     return told
