@@ -24,9 +24,9 @@ from pager.log.events import BranchOpened, Bypassed, Event, LegFinished, Repacke
 from pager.paging import held_calls, planner
 from pager.paging.conditions import terms_under
 from pager.paging.held_calls import ROUNDS, Refusal, Replies
-from pager.paging.keep_warm import KeepWarm, WaitsFor
+from pager.paging.keep_warm import KeepWarm, Resting, WaitsFor
 from pager.paging.pages.page import Page
-from pager.paging.pages.page_table import PageTable, Slot
+from pager.paging.pages.page_table import PageTable, Refresh, Slot
 from pager.paging.pages.session_pages import SessionPages, TableSource
 from pager.paging.pages.stub import handle_of
 from pager.paging.plan_call import CallPlan, text_at
@@ -46,9 +46,6 @@ from pager.wire.stitching import PASSING, HeldCall, Leg
 
 Watch = Callable[[View], None]
 """Is shown what there is to decide on at every call, also where no page may go and no policy is asked."""
-
-BUDGET = 0.05
-"""The share of what a session has cost so far that its refreshes may cost."""
 
 PolicyOf = Callable[[int], Policy]
 """The policy of a branch: the same for all, or one that knows the branch's future."""
@@ -138,6 +135,7 @@ class DueRefreshes(NamedTuple):
     times: Sequence[float]
     prompt: Prompt
     turn: PlayedCall
+    resting: Resting
 
 
 class Player:
@@ -243,10 +241,10 @@ class Player:
         waits_for = WaitsFor.TOOL if step.called else WaitsFor.USER
         policy = self._policy_of(step.branch)
         resting = planner.resting(policy, turn.table, turn.outside, turn.terms, waits_for)
-        budget = BUDGET * self.bill.charged.cost - self.tally.refreshing
-        times = self._keep_warm.refreshes(replace(resting, tokens=prompt.tokens, budget=max(0.0, budget)))
+        resting = replace(resting, tokens=prompt.tokens)
+        times = self._keep_warm.refreshes(resting)
         if times:
-            self._due[step.branch] = DueRefreshes([step.at + after for after in times], prompt, turn)
+            self._due[step.branch] = DueRefreshes([step.at + after for after in times], prompt, turn, resting)
 
     def _refresh(self, until: float) -> None:
         """Send the refreshes that are due before this time, of all branches in the order of time."""
@@ -260,7 +258,7 @@ class Player:
             self.tally.refreshes += 1
             self.tally.refreshing += charged.cost
             self.tally.wrote += charged.cached < charged.input
-            table.refresh(at)
+            table.warm(Refresh(at, rest.resting.stake, rest.resting.prices.ttl_seconds), charged.cost)
         self._due = {
             branch: rest._replace(times=left)
             for branch, rest in self._due.items()

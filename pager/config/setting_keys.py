@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pager.config.settings import Notes, Settings
 
 PREFIX = "CTXPAGER_"
-FLAG_NAMES = {"upstream.url": "--upstream"}
+FLAG_NAMES = {"upstream.url": "--upstream", "keep_warm.mode": "--keep-warm"}
 SWITCH_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 

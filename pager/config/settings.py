@@ -242,6 +242,53 @@ class ToolSettings(_SettingsPart):
     )
 
 
+class KeepWarmSettings(_SettingsPart):
+    """Whether prompts are kept in the provider's cache while a session pauses; every refresh is paid by the user."""
+
+    mode: Annotated[Literal["off", "auto", "fixed"], Notes('"off", "auto" or "fixed"')] = Field(
+        default="off",
+        description="off sends nothing that no client asked for. auto sends the latest prompt of a resting session "
+        "again, shortly before it would expire, while that is expected to cost less than writing it again. fixed does "
+        "so `refreshes` times, `every` seconds, for prompts of at least `smallest` tokens. Off: it spends money.",
+    )
+    refreshes: Annotated[int, Strict(), Field(ge=0), Notes("a whole number, 0 or more")] = Field(
+        default=2, description="How often a prompt is refreshed in one pause under `fixed`. 0 is never."
+    )
+    every: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False), Notes("seconds, more than 0")] = Field(
+        default=280.0,
+        description="The seconds between refreshes under `fixed`. 280 is just below a lifetime of five minutes; one "
+        "that is no shorter than the lifetime refreshes nothing.",
+    )
+    smallest: Annotated[int, Strict(), Field(ge=0), Notes("a whole number of tokens, 0 or more")] = Field(
+        default=20_000,
+        description="The smallest prompt that is refreshed under `fixed`, in tokens. Smaller ones cost little.",
+    )
+    refresh_dollars: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False), Notes("dollars, 0 or more")] = Field(
+        default=0.5,
+        description="What one refresh may cost at most. 0 is no refresh at all; 0.50 reads a million tokens of a "
+        "large model.",
+    )
+    day_dollars: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False), Notes("dollars, 0 or more")] = Field(
+        default=20.0,
+        description="What all refreshes of 24 hours may cost at most, since the proxy was started. 0 is no refresh at "
+        "all.",
+    )
+    most: Annotated[int, Strict(), Field(ge=0), Notes("a whole number, 0 or more")] = Field(
+        default=60,
+        description="How many refreshes one pause may have. 0 is none at all; 60 keep five minutes for five hours.",
+    )
+    longest: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False), Notes("seconds, 0 or more")] = Field(
+        default=21_600.0,
+        description="For how many seconds after its latest call a session is kept warm at most. 0 is not at all; "
+        "21,600 are six hours: after a longer pause most users are gone for the day.",
+    )
+    subscriptions: Annotated[bool, Strict(), Notes("true or false")] = Field(
+        default=False,
+        description="Whether calls that are paid by a subscription are kept warm too. Off: there a refresh uses up "
+        "limits and saves no money.",
+    )
+
+
 class ExperimentSettings(_SettingsPart):
     """Which share of the sessions is under which policy, to compare them."""
 
@@ -410,6 +457,7 @@ class Settings(_SettingsPart):
     identity: IdentitySettings = Field(default_factory=IdentitySettings)
     paging: PagingSettings = Field(default_factory=PagingSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
+    keep_warm: KeepWarmSettings = Field(default_factory=KeepWarmSettings)
     experiment: ExperimentSettings = Field(default_factory=ExperimentSettings)
     dashboard: DashboardSettings = Field(default_factory=DashboardSettings)
     models: Annotated[Mapping[Name, Mapping[str, object]], Notes("a table for each model name", guard=HARMLESS)] = (

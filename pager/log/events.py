@@ -314,6 +314,42 @@ class LegFailed(Event, frozen=True):
     wait: float | None = None  # seconds after which it was sent again; None where it was given up
 
 
+class Warmed(Event, frozen=True):
+    """The latest prompt of a branch was sent once more in a pause, only to keep it in the provider's cache."""
+
+    branch: int
+    call: int  # whose prompt it was
+    attempt: int
+    at: float  # when it was sent, in seconds since 1970
+    refresh: int  # its number in the pause, from 1 on
+    usage: Usage
+    cost: float  # in units of one uncached input token
+    stake: float  # what a call in the time that it buys saves, against one that finds nothing cached, in the same units
+    lifetime: float  # seconds for which the prompt is cached from then on
+    total_ms: float = 0.0
+
+
+class WarmingEnd(StrEnum):
+    """Why a prompt is kept warm no longer though its pause goes on; the log holds its value."""
+
+    WROTE = "wrote"  # the provider had dropped it, so that the refresh wrote it instead of reading it
+    REFUSED = "refused"
+    UNREACHABLE = "unreachable"
+    LATE = "late"  # there was no time left before the prompt expired
+    LIMIT = "limit"  # a limit on money was reached
+
+
+class WarmingStopped(Event, frozen=True):
+    """A prompt is kept warm no longer though its pause goes on."""
+
+    branch: int
+    call: int
+    attempt: int
+    reason: str  # a WarmingEnd
+    detail: str = ""
+    status: int = 0  # of the provider's answer, 0 where it gave none
+
+
 class Learned(Event, frozen=True):
     """What the log's sessions teach was worked out anew."""
 

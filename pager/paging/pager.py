@@ -92,7 +92,7 @@ class Pager:
         self._arms = arms
         self._grace = grace
         self._tools = tools
-        self._models = models
+        self.models = models
         self._load_dialect = load_dialect
         self._marks = marks
         self._experiences = {"": SHIPPED}
@@ -201,7 +201,7 @@ class Pager:
         return terms_of(
             call.request,
             table,
-            self._models,
+            self.models,
             self.experience(call.learned),
             caller=call.caller,
             marks=self._marks,

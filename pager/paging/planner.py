@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 FILLED_AFTER_RESCUE = 0.7
 """The share of the window that a rescue leaves filled, so that not every later call needs another one."""
 
+REFRESH_SHARE = 0.05
+"""The share of what a branch has cost so far that keeping it warm may cost more than paging and warmth have saved."""
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -196,7 +199,10 @@ def resting(policy: Policy, table: PageTable, outside: int, terms: Terms, waits_
     freed = _allowed(policy.choose(seen), table, seen).saved if columns(seen.pages).evictable.any() else 0
     between = (seen.call + 8) / (seen.colds + 0.5)
     left = 2.0 * seen.call if seen.to_go is None else seen.to_go
-    return Resting(seen.tokens, seen.tokens - freed, waits_for, min(left, between), terms.prices)
+    account = table.account
+    gained = max(0.0, seen.saved - seen.spent) + account.rescued - account.refreshes
+    budget = max(0.0, REFRESH_SHARE * account.cost(terms.prices) + gained)
+    return Resting(seen.tokens, seen.tokens - freed, waits_for, min(left, between), terms.prices, budget)
 
 
 def _allowed(decision: Decision, table: PageTable, seen: View) -> Plan:

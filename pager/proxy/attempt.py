@@ -39,12 +39,15 @@ class Attempt:
     read: float = 0.0  # when the request was here in full
     went_out: float = 0.0  # when its first request went upstream
     sent: int = 0  # bytes of all requests that went upstream
+    latest: bytes = b""  # the latest of them, empty where it is sent on while it comes in
+    latest_out: float = 0.0  # when it went upstream
     failure: Failure | None = STOPPED  # None once the answer has come to its end
 
-    def going_out(self, size: int) -> None:
-        """Note that a request of this many bytes is sent upstream now."""
-        self.went_out = self.went_out or perf_counter()
-        self.sent += size
+    def going_out(self, body: bytes) -> None:
+        """Note that a request is sent upstream now; ``body`` is empty where it is sent on while it comes in."""
+        self.latest, self.latest_out = body, perf_counter()
+        self.went_out = self.went_out or self.latest_out
+        self.sent += len(body)
 
     @property
     def phase(self) -> FailurePhase | None:

@@ -27,6 +27,7 @@ from pager.proxy.attempt import Attempt, Failure, read_answer
 from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.hot_sessions import HEAVY_BYTES, is_heavy
+from pager.proxy.keep_warm import Keeper
 from pager.proxy.log_records import Incoming, Outcome, PlacedCall, time_of
 from pager.proxy.page_in_loop import FaultLoop, LoopSettings, as_it_came
 from pager.proxy.redaction import secrets_of
@@ -81,12 +82,14 @@ class Pipeline:
         pager: Pager | None = None,
         fail_open: FailOpen | None = None,
         meter: Meter | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self._meter = meter or Meter()
         self._settings = settings
         self._upstream = upstream
         self._calls = calls
         self._pager = pager
+        self.keeper = keeper
         self._fail_open = fail_open or FailOpen()
         self._tenants = tenants
         self._memory = Memory()
@@ -137,6 +140,8 @@ class Pipeline:
     async def _exchange(self, calls: CallLog, call: PlacedCall, body: bytes, relay: Relay) -> None:
         """Bring back the answer of a logged call: by its fault loop, else as it came. Append what became of it."""
         attempt, in_full = relay.attempt, partial(self._unpaged, calls, call, relay.attempt)
+        if self.keeper is not None:
+            self.keeper.called(call)
         counting = self._task(self.estimates.count(call))
         loop = await self._or_none(self._page_in_loop(call, body, attempt, counting), in_full)
         driven: FaultLoop | None = None
@@ -148,19 +153,20 @@ class Pipeline:
             if driven is None and not attempt.begun:
                 await relay.run(as_it_came(body))
         finally:
-            finishing = self._finish(calls, call, attempt, counting, driven)
+            finishing = self._finish(calls, call, relay, counting, driven)
             if attempt.size <= READ_AT_ONCE:
                 await self._or_none(finishing)
             else:  # a task of its own: it takes a while, and is waited for when the proxy is stopped
                 await asyncio.shield(self._task(finishing))
 
     async def _finish(
-        self, calls: CallLog, call: PlacedCall, attempt: Attempt, counting: Counting, loop: FaultLoop | None
+        self, calls: CallLog, call: PlacedCall, relay: Relay, counting: Counting, loop: FaultLoop | None
     ) -> None:
         """Append the answer, or what failed; ``loop`` is None where the client's own request brought it.
 
         Waits for nothing but the reading of a large answer, so that it is done even while the proxy is stopped.
         """
+        attempt = relay.attempt
         read = partial(read_answer, call.incoming.dialect, attempt)
         body, answer, attempt.failure = read() if attempt.size <= READ_AT_ONCE else await asyncio.to_thread(read)
         outcome = self._outcome(call, attempt, body)
@@ -178,6 +184,9 @@ class Pipeline:
                 table.learn_usage(answer.usage, size, call.placement.call)
         counted = counting.done() and not counting.cancelled()
         calls.answered(call, answer, outcome, (counting.result() or 0) if counted else 0)
+        if self.keeper is not None and call.paged is not None and attempt.latest:
+            with self._fail_open():
+                self.keeper.answered(call, call.paged, answer, relay.latest(self._started_at(call, attempt)))
         self._after_answer(calls, call, outcome.at, None if counted else counting)
 
     def _after_answer(self, calls: CallLog, call: PlacedCall, at: float, counting: Counting | None) -> None:
@@ -288,6 +297,12 @@ class Pipeline:
         if self._calls is not None:
             self._calls.writer.missed(error_text(error))
 
+    def _started_at(self, call: PlacedCall, attempt: Attempt) -> float:
+        """When the latest request of a call went upstream, in seconds since 1970."""
+        if self._settings.trust_clock_header:
+            return call.incoming.at
+        return self._now(call.incoming.headers) - (perf_counter() - attempt.latest_out)
+
     def _outcome(self, call: PlacedCall, attempt: Attempt, body: bytes) -> Outcome:
         first = attempt.first_byte or perf_counter()
         return Outcome(
@@ -350,6 +365,14 @@ class Pipeline:
         with suppress(ClientLeft):
             relay = Relay(self._upstream, dialect, scope, receive, send, Attempt(keep=0))
             await relay.run(as_it_came(body), arrived=arrived)
+
+    async def tell_time(self, scope: Scope) -> None:
+        """Do what is due in a session by the time that a header states, if its clock is trusted."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if self.keeper is not None and self._settings.trust_clock_header and "x-pager-now" in headers:
+            key = identity.session_key(headers, ())
+            if key is not None:
+                await self.keeper.tell(self._now(headers), key.value)
 
     # ---------------------------------------------------------------- work beside calls
 

@@ -22,6 +22,7 @@ from pager.log.events import (
     PromptCounted,
     SessionOpened,
     ToolCalled,
+    WarmingStopped,
     encode,
 )
 from pager.log.store import Batch, Place, answer_fingerprint, moved_head, tool_call_fingerprint
@@ -263,6 +264,11 @@ def counted(call: PlacedCall, estimate: int, at: float) -> Batch:
 def bypassed(call: PlacedCall, reason: BypassReason, detail: str, at: float) -> Batch:
     """The record of a call that went out without our help after all."""
     return _later(call, at, [Bypassed(reason, detail, *call.address[:2])])
+
+
+def warming_stopped(call: PlacedCall, event: WarmingStopped, at: float) -> Batch:
+    """The record of a prompt that is kept warm no longer."""
+    return _later(call, at, [event])
 
 
 def decided(call: PlacedCall, at: float, events: Sequence[Event], blobs: Mapping[bytes, bytes]) -> Batch:

@@ -7,10 +7,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Self, TypeVar
 
 import aiohttp
+from yarl import URL
 
 from pager.errors import BodyTooSlow, NotUnderstood
 from pager.log.events import FailurePhase
@@ -44,6 +46,16 @@ BEAT = 10.0  # seconds without a byte after which a stream gets a heartbeat
 NETWORK_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 _T = TypeVar("_T")
 log = logging.getLogger("ctxpager")
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """A request as it went upstream; ``at`` is when, in seconds since 1970."""
+
+    url: URL
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+    at: float
 
 
 class Watch:
@@ -194,7 +206,7 @@ class Relay:
             headers.append((b"accept-encoding", b"identity"))
         if body is not None and not isinstance(body, bytes):  # aiohttp sets the length of bytes by itself
             headers += [(name, value) for name, value in scope["headers"] if name == b"content-length"]
-        attempt.going_out(len(body) if isinstance(body, bytes) else 0)
+        attempt.going_out(body if isinstance(body, bytes) else b"")
         url = self._upstream.address(self._dialect, scope)
         sending = self._upstream.send(scope["method"], url, headers, body, self._dialect.name)
         response = self._response = await self._during(self._responses.enter_async_context(sending))
@@ -203,6 +215,12 @@ class Relay:
         attempt.status, attempt.headers = response.status, list(response.raw_headers)
         self._decoder, self._pieces, self._silent = None, iter(()), attempt.begun
         return ResponseHead(response.status, {name.lower(): value for name, value in response.headers.items()})
+
+    def latest(self, at: float) -> SentRequest:
+        """The request that went upstream last, as a plain one whose answer we read; ``at`` is when it did."""
+        headers = passed_on(self._scope["headers"], also=[b"accept-encoding", b"content-encoding"])
+        url, plain = self._upstream.address(self._dialect, self._scope), (b"accept-encoding", b"identity")
+        return SentRequest(url, [*headers, plain], self.attempt.latest, at)
 
     async def _chunk(self) -> bytes:
         """The next bytes of the response without its content encoding, empty at its end."""

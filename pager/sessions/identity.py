@@ -104,6 +104,13 @@ def credential_of(headers: Headers) -> str:
     return next(iter(credentials_of(headers)), "")
 
 
+def is_subscription(headers: Headers) -> bool:
+    """Whether a call is paid by a subscription: by a token of Claude's or ChatGPT's login, and not by an API key."""
+    return "chatgpt-account-id" in headers or any(
+        credential.startswith(("sk-ant-oat", "eyJ")) for credential in credentials_of(headers)
+    )
+
+
 def tenant_of(
     headers: Headers, *, keys: Mapping[str, str], account_headers: Sequence[str], loopback: bool
 ) -> str | None:

@@ -6,7 +6,7 @@ with sorted keys.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypeAlias
@@ -15,7 +15,8 @@ import orjson
 
 from pager.errors import NotUnderstood
 from pager.request_values import Block, Kind, Request, Span
-from pager.wire.json_spans import without_surrogates
+from pager.wire.byte_edits import apply_edits
+from pager.wire.json_spans import members, without_surrogates
 from pager.wire.parse_cache import ParseCache, split
 
 Json: TypeAlias = dict[str, Any]
@@ -275,6 +276,15 @@ _PASSING = frozenset({408, 409, 429})
 def is_passing(status: int) -> bool:
     """Whether the same request may get another answer than this status."""
     return status in _PASSING or status >= 500
+
+
+def set_members(body: bytes, values: Mapping[str, bytes]) -> bytes:
+    """A body with these values of its members, whether it has them or not; raises NotUnderstood if it is no object."""
+    spans = members(body)
+    there = [(spans[name], value) for name, value in values.items() if name in spans]
+    end = body.rindex(b"}")
+    added = b"".join(b',"%b":%b' % (name.encode(), value) for name, value in values.items() if name not in spans)
+    return apply_edits(body, [*there, (Span(end, end), added if spans else added[1:])])
 
 
 def member_edit(request: Request, name: str, value: bytes) -> tuple[Span, bytes]:

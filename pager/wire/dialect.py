@@ -124,6 +124,16 @@ class Dialect(ABC):
         """The edit of the body that marks what comes before the messages to be cached; None where there is none."""
         return None
 
+    refresh_costs_output = True
+    """Whether a refresh is billed some output, so that it is worth it only where writing costs extra."""
+
+    def refresh(self, body: bytes) -> bytes | None:  # noqa: ARG002 - for those that have a form for it
+        """The request in the form that keeps its prompt cached and brings as little as can be; None if there is none.
+
+        Raises NotUnderstood.
+        """
+        return None
+
     def forbid_calls(self, request: Request) -> tuple[Span, bytes]:
         """The edit of the body by which the model may call no tool; for a request that can carry one of ours."""
         return member_edit(request, "tool_choice", self.no_calls)

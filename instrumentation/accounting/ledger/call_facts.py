@@ -17,6 +17,7 @@ from pager.log.events import (
     SessionOpened,
     ToolCalled,
     ToolsDecided,
+    Warmed,
 )
 from pager.log.store import Stored
 from pager.request_values import CallAddress
@@ -32,6 +33,7 @@ class AttemptFacts:
     answer: AnswerFinished | None = None
     estimate: int = 0
     legs: list[LegFinished] = field(default_factory=list)
+    refreshes: list[Warmed] = field(default_factory=list)  # of its prompt, in the pause after it
     repacks: list[RepackStory] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
 
@@ -81,7 +83,7 @@ def facts(log: Iterable[Stored]) -> SessionFacts:
 def _take(found: SessionFacts, event: object) -> None:
     """Take what is said of one attempt; of one that the log does not have, nothing."""
     match event:
-        case AnswerFinished() | LegFinished() | ToolCalled() | PromptCounted() | Repacked() | ToolsDecided():
+        case AnswerFinished() | LegFinished() | ToolCalled() | PromptCounted() | Repacked() | ToolsDecided() | Warmed():
             where = CallAddress.of(event)
         case _:
             return
@@ -95,6 +97,8 @@ def _take(found: SessionFacts, event: object) -> None:
             told.answer, told.estimate = event, event.estimate or told.estimate
         case LegFinished():
             told.legs.append(event)
+        case Warmed():
+            told.refreshes.append(event)
         case ToolCalled():
             told.calls.append(event.tool)
         case PromptCounted():

@@ -164,6 +164,12 @@ class Bills:
             self._doubted[model] = min(before.gap, self._doubted.get(model, inf))
         return Billed(before, now, requests, cache.trust if before.gap <= lifetime else 0.0, lifetime)
 
+    def refresh(self, model: str, prices: Prices, prompt: Prompt, at: float) -> None:
+        """A prompt of ours was sent once more to keep it cached; the client alone would not have done that."""
+        cache = self._caches[model]
+        cache.sent.add(prompt, at)
+        cache.bill.charge(prompt, at, 0, replace(prices, ttl_seconds=cache.lifetime(prices.ttl_seconds)))
+
     def learn(self, model: str, billed: Billed, reported: Sequence[Usage | None]) -> None:
         """Learn from what was reported of a call's requests; a cut prompt is found only where a mark was, if at all."""
         cache, first = self._caches[model], _told(reported[0])

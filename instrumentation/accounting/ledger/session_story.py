@@ -186,6 +186,8 @@ class _Teller:
         reported = [*(leg.usage for leg in told.hidden), answer.usage if answer else None]
         weighed = weigh(client.parts(where), sent, billed, reported, told.estimate, step.output)
         self.bills.learn(received.model, billed, reported)
+        for refresh in told.refreshes:
+            self.bills.refresh(received.model, rates.prices, requests[-1], refresh.at)
         self.scales[where] = weighed.scale
         return self._priced(where, told, rates, weighed, estimated=not all(reported))
 
@@ -194,7 +196,8 @@ class _Teller:
     ) -> CallStory:
         repack, requests = together(told.repacks), weighed.requests
         self.unpaged[where] = unpaged(weighed)
-        cost, before = sum(rates.units(one) for one in requests), rates.units(self.unpaged[where])
+        paid = [*requests, *(refresh.usage for refresh in told.refreshes)]
+        cost, before = sum(rates.units(one) for one in paid), rates.units(self.unpaged[where])
         client = self.of[where]
         return CallStory(
             *where,

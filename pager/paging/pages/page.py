@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from pager.paging.pages.stub import handle_of
 from pager.pricing.prices import ASKING, Prices
 from pager.pricing.tokens import BYTES_A_TOKEN
-from pager.request_values import Block, Kind, Message, Request
+from pager.request_values import Block, Kind, Message, Request, Usage
 from pager.text.references import said
 from pager.wire.page_spans import PageSpan
 
@@ -211,7 +211,9 @@ class Account:
     ``read`` are the tokens by which prompts were shorter than the client's, ``unwritten`` those that were not even
     written, as the cache was cold when they went; ``repacks`` is what repacks have cost at the prices of their time. A
     fault reads the ``context`` once more and writes what was asked for. ``prompts`` are those that were shorter than
-    the client's: the tokens of the client's, and of what was sent.
+    the client's: the tokens of the client's, and of what was sent. ``billed`` are the tokens that the provider reported
+    of all requests (uncached, cached, output), ``refreshes`` is what keeping the prompt warm has cost, and
+    ``rescued`` what it saved.
     """
 
     read: int = 0
@@ -221,6 +223,19 @@ class Account:
     context: int = 0
     written: int = 0
     prompts: list[tuple[int, int]] = field(default_factory=list)
+    billed: tuple[int, int, int] = (0, 0, 0)
+    refreshes: float = 0.0
+    rescued: float = 0.0
+
+    def bill(self, usage: Usage) -> None:
+        """Add what the provider reported of a request."""
+        uncached, cached, output = self.billed
+        self.billed = (uncached + usage.input - usage.cached, cached + usage.cached, output + usage.output)
+
+    def cost(self, prices: Prices) -> float:
+        """What all requests have cost, refreshes aside, in units of one uncached input token."""
+        uncached, cached, output = self.billed
+        return prices.write * uncached + prices.read * cached + prices.output * output
 
     def saved(self, prices: Prices) -> float:
         """What was saved, in units of one uncached input token."""

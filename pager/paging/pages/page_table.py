@@ -25,6 +25,7 @@ from pager.log.events import (
     Marked,
     Repacked,
     ToolsDecided,
+    Warmed,
 )
 from pager.paging.page_in import Brought, brought_by
 from pager.paging.pages.duplicates import duplicates, page_name
@@ -168,6 +169,18 @@ def _by_what_was_read() -> Supersession:
     return Supersession(by_edits=False)
 
 
+class Refresh(NamedTuple):
+    """A prompt sent once more, only to keep it cached: when, what a call in time saves, and for how many seconds."""
+
+    at: float
+    stake: float
+    lifetime: float
+
+    def rescues(self, before: float, now: float) -> float:
+        """What it saved a call, where the call before it was answered to this long ago; 0 where it was not needed."""
+        return self.stake if now - before > self.lifetime >= now - self.at else 0.0
+
+
 @dataclass(slots=True)
 class PageTable:
     """The pages of one branch as of its latest call, in the order of the prompt; ``changed`` are slots with stubs.
@@ -193,7 +206,7 @@ class PageTable:
     call: int = 0
     attempt: int = 0
     at: float = 0.0
-    refreshed: float = 0.0  # when the latest prompt was last sent only to keep it cached; 0 if it never was
+    refresh: Refresh | None = None  # the latest of its latest prompt, if there was one
     idle: float = 0.0
     tool: str = ""
     tools: Toolset | None = None
@@ -248,7 +261,10 @@ class PageTable:
         """
         self.catch_up()
         self._note_sent()
-        self.idle = at - max(self.at, self.refreshed) if self.call else 0.0
+        if self.refresh is not None:
+            self.account.rescued += self.refresh.rescues(self.at, at)
+        self.idle = at - (self.refresh.at if self.refresh else self.at) if self.call else 0.0
+        self.refresh = None
         if self.call and attempt == 1:
             self.gaps.append(self.idle)
         self.call, self.attempt, self.at, self.model = call, attempt, at, model
@@ -359,12 +375,13 @@ class PageTable:
             end = len(self.slots) + MESSAGES_A_LEG * len(legs)
             self.held.send(self.at, {end: self.anchor_lifetime(end)}, self.positions)
 
-    def refresh(self, at: float) -> None:
+    def warm(self, refresh: Refresh, cost: float) -> None:
         """The latest prompt, with its hidden legs, is sent once more, only to keep it cached."""
         self._note_sent()
-        self.refreshed = at
-        self.evidence.at = at
-        self.held.send(at, self.sent_marks(), self.positions)
+        self.account.refreshes += cost
+        self.refresh = refresh
+        self.evidence.at = refresh.at
+        self.held.send(refresh.at, self.sent_marks(), self.positions)
 
     def _unchanged(self, old: Sequence[Slot], kept: int) -> int:
         """How many slots at the beginning say the same as before, where the first ``kept`` are the same objects."""
@@ -408,6 +425,10 @@ class PageTable:
                 self.keep_leg(event.call, event.attempt, content, event.pages)
                 if event.usage is not None:
                     self._learn_cache(event.usage)
+            case Warmed() if (event.call, event.attempt) == (self.call, self.attempt):
+                self.warm(Refresh(event.at, event.stake, event.lifetime), event.cost)
+            case Warmed():  # the branch went on while it was under way
+                self.account.refreshes += event.cost
             case Bypassed(reason=reason, detail=detail) if reason in WENT_IN_FULL:
                 self.sent_in_full(detail if reason == BypassReason.REFUSED else "")
             case _:
@@ -421,6 +442,7 @@ class PageTable:
         self._learn_cache(usage)
 
     def _learn_cache(self, usage: Usage) -> None:
+        self.account.bill(usage)
         self.evidence.reported(usage.input, usage.cached_if_told)
         self.evidence.granted_by(usage.written_5m, usage.written_1h)
 

@@ -96,8 +96,9 @@ class App:
     def _claims(self) -> Iterator[tuple[int, str]]:
         return ((at, beginning) for at, dialect in enumerate(self._dialects) for beginning in dialect.resources)
 
-    async def _health(self, _: Scope, __: Receive, send: Send) -> None:
+    async def _health(self, scope: Scope, __: Receive, send: Send) -> None:
         log, pipeline = self._log, self._pipeline
+        await pipeline.tell_time(scope)
         facts = {
             "status": "ok" if log and log.healthy and log.present else "degraded",
             "calls": pipeline.calls,

@@ -25,6 +25,7 @@ from pager.paging.policy_loader import load_policy
 from pager.proxy.call import Pipeline
 from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
+from pager.proxy.keep_warm import Keeper, rule_of
 from pager.proxy.log_records import PlacedCall
 from pager.proxy.serving.access import Door, expect_closed, expect_elsewhere, tenants_of
 from pager.proxy.serving.app import App, DashboardRoutes
@@ -71,18 +72,23 @@ def build(
     calls = CallLog(store, dialects.load, hot, pager, fail_open, meter, watch) if store else None
     upstream = Upstream(settings.upstream, env)
     tenants = tenants_of(settings, env)
-    pipeline = Pipeline(settings, upstream, calls, tenants, pager, fail_open, meter)
+    keeper = _keeper(settings, upstream, calls, pager, fail_open)
+    pipeline = Pipeline(settings, upstream, calls, tenants, pager, fail_open, meter, keeper)
     _recall(settings, pager, store)
     learner = Learner(pager, store, command(settings)) if pager and store and may_learn(settings) else None
 
     async def start() -> None:
         await upstream.start()
         pipeline.warm_up()
+        if keeper is not None:
+            keeper.start()
         if learner is not None:
             learner.start()
 
     async def stop() -> None:
         try:
+            if keeper is not None:
+                await keeper.stop()
             await upstream.close()
             if learner is not None:
                 await learner.stop()
@@ -132,6 +138,17 @@ def _pager(settings: Settings) -> Pager | None:
     if arms.change_nothing:
         return None
     return Pager(arms, rules.rates(), dialects.load, marks=rules.cache_marks, grace=rules.grace, tools=rules.tools)
+
+
+def _keeper(
+    settings: Settings, upstream: Upstream, calls: CallLog | None, pager: Pager | None, fail_open: FailOpen
+) -> Keeper | None:
+    """What keeps prompts warm; None where that is off, or prompts are not planned."""
+    rule = rule_of(settings.keep_warm)
+    if rule is None or calls is None or pager is None:
+        return None
+    told = settings.trust_clock_header
+    return Keeper(settings.keep_warm, rule, upstream, calls, pager.models, fail_open, told_time=told)
 
 
 def _rule(rules: PlanningRules, name: str) -> NamedPolicy | None:

@@ -20,12 +20,14 @@ from pager.wire.common import (
     exactly,
     hints,
     holds,
+    loads,
     openai_error,
     parts,
     record,
     records,
     request_in,
     result_blocks,
+    set_members,
     string,
     tidy,
     whole_answer,
@@ -57,6 +59,15 @@ class Dialect(dialect.Dialect):
     appended = staticmethod(restore.appended)
     expand = staticmethod(restore.expand)
     error = staticmethod(openai_error)
+
+    def refresh(self, body: bytes) -> bytes | None:
+        """The request for one token of output."""
+        asked = record(loads(body))
+        limit = "max_tokens" if asked.get("max_tokens") is not None else "max_completion_tokens"
+        values = {limit: b"1", "stream": b"false"}
+        if "stream_options" in asked:
+            values["stream_options"] = b"null"
+        return set_members(body, values | ({"n": b"1"} if "n" in asked else {}))
 
     def parse(self, body: bytes, cache: ParseCache | None = None, *, path: str = "") -> Request:  # noqa: ARG002 - the body has it all
         """Find the parts of a request body; raises NotUnderstood."""

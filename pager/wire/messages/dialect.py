@@ -26,6 +26,7 @@ from pager.wire.common import (
     record,
     request_in,
     result_blocks,
+    set_members,
     string,
     system_digest,
     tidy,
@@ -85,6 +86,17 @@ class Dialect(dialect.Dialect):
     def credential(self, key: str) -> tuple[str, str]:
         """Anthropic takes keys in a header of its own."""
         return "x-api-key", key
+
+    refresh_costs_output = False
+
+    def refresh(self, body: bytes) -> bytes | None:
+        """The request for no output at all; None where the provider refuses that."""
+        asked = record(loads(body))
+        output, choice = record(asked.get("output_config")), string(record(asked.get("tool_choice")).get("type"))
+        thinks = string(record(asked.get("thinking")).get("type")) == "enabled"
+        if thinks or choice in ("any", "tool") or asked.get("output_format") or output.get("format"):
+            return None
+        return set_members(body, {"max_tokens": b"0", "stream": b"false"})
 
     def parse(self, body: bytes, cache: ParseCache | None = None, *, path: str = "") -> Request:  # noqa: ARG002 - the body has it all
         """Find the parts of a request body; raises NotUnderstood."""

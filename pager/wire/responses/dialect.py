@@ -18,11 +18,14 @@ from pager.wire.common import (
     hints,
     holds,
     is_empty,
+    loads,
     member,
     openai_error,
     parts,
+    record,
     request_in,
     result_blocks,
+    set_members,
     string,
     system_digest,
     text_of,
@@ -68,6 +71,13 @@ class Dialect(dialect.Dialect):
     appended = staticmethod(restore.appended)
     expand = staticmethod(restore.expand)
     error = staticmethod(openai_error)
+
+    def refresh(self, body: bytes) -> bytes | None:
+        """The request for as little output as is allowed, not stored; None where the provider holds a conversation."""
+        asked = record(loads(body))
+        if asked.get("previous_response_id") or asked.get("conversation") or asked.get("background"):
+            return None
+        return set_members(body, {"max_output_tokens": b"16", "stream": b"false", "store": b"false"})
 
     def parse(self, body: bytes, cache: ParseCache | None = None, *, path: str = "") -> Request:  # noqa: ARG002 - the body has it all
         """Find the parts of a request body; raises NotUnderstood."""
