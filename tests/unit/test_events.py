@@ -91,7 +91,8 @@ _values = {
     float | None: st.none() | st.floats(0, 9),
     list[events.Evicted]: st.lists(st.builds(events.Evicted, _text, _text, _text, _text), max_size=3),
     list[events.Cut]: st.lists(st.builds(events.Cut, st.integers(0, 9), _text), max_size=3),
-    Usage | None: st.none() | st.builds(Usage, *[st.integers(0, 9)] * 5, st.booleans()),
+    Usage: (_usage := st.builds(Usage, *[st.integers(0, 9)] * 5, st.booleans())),
+    Usage | None: st.none() | _usage,
 }
 
 

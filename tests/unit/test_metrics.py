@@ -60,7 +60,7 @@ def busy():
     metrics = Metrics()
     meter = Meter(metrics)
     with meter.call("chat", 100, attempt := Attempt(keep=0)):
-        attempt.going_out(60)
+        attempt.going_out(b"x" * 60)
         attempt.take(b"x")
         attempt.status = 200
         attempt.failure = None
@@ -134,8 +134,8 @@ def test_calls_are_told_apart_by_how_they_ended(status, failure, told):
 def test_bytes_of_all_requests_of_a_call_are_added():
     metrics = Metrics()
     with Meter(metrics).call("chat", 1000, attempt := Attempt(keep=0)):
-        attempt.going_out(400)
-        attempt.going_out(450)
+        attempt.going_out(b"x" * 400)
+        attempt.going_out(b"x" * 450)
     assert samples(metrics)["client_bytes_total", "chat"] == 1000
     assert samples(metrics)["upstream_bytes_total", "chat"] == 850
 
@@ -144,7 +144,7 @@ def test_what_we_add_ends_when_the_first_request_goes_out():
     metrics, attempt = Metrics(), Attempt(keep=0, started=90.0)
     with Meter(metrics).call("chat", 1, attempt):
         attempt.read, attempt.went_out, attempt.first_byte = 100.0, 100.0015, 102.0
-        attempt.going_out(5)
+        attempt.going_out(b"x" * 5)
     told = samples(metrics)
     assert told["added_seconds_sum", "chat"] == pytest.approx(0.0015)
     assert told["added_seconds_bucket", "chat", "0.001"] == 0
