@@ -21,6 +21,7 @@ from instrumentation.replay.compare import (
     compare,
 )
 from instrumentation.replay.prepared_recording import Caching
+from pager.paging.credit import CreditLimits
 
 MARK = "lifetimes"
 COMMAND = "CTXPAGER_RECORDINGS=DIR python -m benchmarks.lifetimes --write"
@@ -87,7 +88,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _played(case: LifetimeCase, files: Sequence[Path], jobs: int) -> Comparison:
     print(f"playing {case.client}, {case.prices}", file=sys.stderr, flush=True)
-    return compare(files, [Contender(OURS)], ReplayConditions(case.prices, cache=case.cache), jobs)
+    return compare(
+        files, [Contender(OURS)], ReplayConditions(case.prices, cache=case.cache, credit=CreditLimits()), jobs
+    )
 
 
 def table(played: Mapping[LifetimeCase, Comparison], name: str) -> str:

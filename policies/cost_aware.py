@@ -1,4 +1,4 @@
-"""Evicts only when it pays: prices every page and every cut, and never spends what it has not saved.
+"""Evicts only when it pays: prices every page and every cut, and spends what was saved, or what a user can spare.
 
 Money is counted in units of one uncached input token. A page of ``s`` tokens that is not in the prompt saves reading it
 on every call until it is needed; if the model asks for it again, that costs a request, and writing the page. Where the
@@ -52,9 +52,10 @@ class CostAware:
     as one over the calls since, and grows with the page's size to the power of ``growth``. A session is taken to last
     ``horizon`` times the calls that it has had, the next cold cache to come after ``patience`` times the calls that
     there were between such moments so far. A repack of a prompt that is cached must bring at least ``margin`` of the
-    prompt's tokens. No repack is made on credit: one of a warm prompt costs at most what paging has saved the session
-    so far, less all that its repacks and faults have cost, and one of a cold prompt must, with that, save ``cover``
-    times what a fault costs within ``soon`` calls. Whatever it costs, a prompt above ``limit`` tokens is cut below it.
+    prompt's tokens. One of a warm prompt costs at most what paging has saved the session so far, less all that its
+    repacks and faults have cost; with a credit from the user's account it may cost more, if it is expected to bring
+    ``on_credit`` times its price. One of a cold prompt must, with what was saved, save ``cover`` times what a fault
+    costs within ``soon`` calls. Whatever it costs, a prompt above ``limit`` tokens is cut below it.
     """
 
     reuse: float = STRENGTH
@@ -64,6 +65,7 @@ class CostAware:
     margin: float = 0.05
     soon: int = 12
     cover: float = 1.0
+    on_credit: float = 9.0
     limit: int = 0
 
     def __post_init__(self) -> None:
@@ -134,8 +136,11 @@ class WeighedPages:
             return chosen[:0], None, f"{told}; does not pay"
         if self._caches and net[at] < rule.margin * self._dearer * view.tokens:
             return chosen[:0], cut, f"{told}; less than {rule.margin:g} of {view.tokens} tokens"
-        if not self._is_covered(float(price[at] - below.now[at]), float(freed[at]), float(self._fault[chosen].max())):
-            return chosen[:0], cut, f"{told}; not covered by {view.saved - view.spent:.0f} saved so far"
+        if not self._is_covered(
+            float(price[at] - below.now[at]), float(net[at]), float(freed[at]), float(self._fault[chosen].max())
+        ):
+            lent = f", nor by {view.credit:.0f} of credit" if view.warm and view.credit else ""
+            return chosen[:0], cut, f"{told}; not covered by {view.saved - view.spent:.0f} saved so far{lent}"
         return chosen, cut, told
 
     def cut_down(self, chosen: "Places") -> tuple["Places", str]:
@@ -233,12 +238,16 @@ class WeighedPages:
         now = more * (prices.read if view.warm else prices.write) * np.where(drops, view.tokens - freed, 0.0)
         return Below(now, more * prices.read * prompt * (later - anyway))
 
-    def _is_covered(self, price: float, freed: float, fault: float) -> bool:
-        """Whether what was saved so far pays for a warm repack, or a cold one soon brings what a fault would cost."""
+    def _is_covered(self, price: float, net: float, freed: float, fault: float) -> bool:
+        """Whether a repack can be paid.
+
+        A warm one by what was saved so far, or with the user's credit if it brings a multiple of its price; a cold one
+        if it soon brings what a fault would cost.
+        """
         rule, view, prices = self._rule, self._view, self._view.prices
         fund = view.saved - view.spent
         if view.warm:
-            return price <= fund
+            return price <= fund or (price <= fund + view.credit and net >= rule.on_credit * price)
         calls = min(rule.soon, max(1.0, view.call / 2))  # a session that has just begun may be over soon
         brings = freed * (prices.write + prices.read * (calls - 1)) - (0 if view.tool_added else TOOL * prices.write)
         return self._dearer * brings + fund >= rule.cover * fault

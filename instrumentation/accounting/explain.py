@@ -28,7 +28,7 @@ from pager.log.events import (
 )
 from pager.log.store import Store, Stored
 from pager.paging import planner
-from pager.paging.conditions import Caller, terms_of, tool_slot_of
+from pager.paging.conditions import Caller, lent, terms_of, tool_slot_of
 from pager.paging.pages.page_table import PageTable
 from pager.paging.planner import Plan, Terms
 from pager.paging.planning_rules import PlanningRules
@@ -110,6 +110,8 @@ class Explanation:
     colds: int
     saved: float
     spent: float
+    credit: float  # what the user's account let it spend beyond that by then
+    lent: float | None  # what the account lends the session in all; None where it pays for itself
     tool: str
     tools: Tooling | None
     logged: Logged
@@ -148,6 +150,7 @@ def explain(
     known, learned = _experience(store, case.session.learned)
     caller, models = Caller(case.session.tenant, case.session.harness), rules.rates()
     terms = terms_of(case.request, case.table, models, known, caller=caller, marks=rules.cache_marks, grace=rules.grace)
+    terms = lent(terms, case.session.pages.credit, rules.credit, models.dollars(case.request.model))
     named, chosen_by = (instead, "as asked for now") if instead else _policy_name(case, rules.policy)
     policy = load_policy(named, rules.options_of(named))
     _decide_tools(case, source)
@@ -181,6 +184,8 @@ def explain(
         colds=seen.colds,
         saved=seen.saved,
         spent=seen.spent,
+        credit=seen.credit,
+        lent=terms.credit,
         tool=table.tool,
         tools=tooling(case.log, where, source),
         logged=case.logged,

@@ -27,6 +27,7 @@ from instrumentation.replay.compare import Contender, ReplayConditions
 from instrumentation.replay.log_files import Imported, Problems
 from instrumentation.replay.prepared_recording import Prepared
 from pager.errors import PagerError
+from pager.paging.credit import first_credit
 from pager.pricing.rates import Models
 from pager.wire.dialects import load as load_dialect
 
@@ -282,7 +283,7 @@ def _session(found: Imported, how: AnalysisMethod, problems: Problems) -> Sessio
     try:
         dialect = load_dialect(recording.dialect)
         prepared = Prepared(recording, dialect, conditions.grace, conditions.tools, conditions.cache)
-        return summed_up(prepared, how.contenders, _models(how))
+        return summed_up(prepared, how.contenders, _models(how), first_credit(conditions.credit))
     except (PagerError, RecursionError) as error:
         problems.file(found.path, f"session {recording.name} can't be played: {error}")
         return None

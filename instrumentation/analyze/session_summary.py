@@ -119,8 +119,10 @@ class SessionSummary(msgspec.Struct, frozen=True):
     replayed: tuple[Replayed, ...]
 
 
-def summed_up(prepared: Prepared, contenders: Sequence[Contender], models: Models) -> SessionSummary:
-    """All that is told of a session."""
+def summed_up(
+    prepared: Prepared, contenders: Sequence[Contender], models: Models, credit: float | None = None
+) -> SessionSummary:
+    """All that is told of a session; it is replayed with this credit in dollars, if it is lent one."""
     recording, found, bills = prepared.recording, as_reported(anatomy(prepared), prepared), prepared.bills(models)
     steps = recording.steps
     calls = list(_calls(prepared, found, bills, models))
@@ -128,7 +130,7 @@ def summed_up(prepared: Prepared, contenders: Sequence[Contender], models: Model
     times = [step.at for at, step in enumerate(steps) if step.at != BEGINNING + at and 0 < step.at < FUTURE]
     spent = PaidCalls.sum(one.paid for one in calls)
     scale = spent.cost.units / bills[-1].cost if bills[-1].cost else 0.0
-    played = [outcome for one in contenders for outcome in outcomes_of(prepared, one, models, bills)]
+    played = [outcome for one in contenders for outcome in outcomes_of(prepared, one, models, bills, credit=credit)]
     return SessionSummary(
         name=recording.name,
         harness=recording.harness,

@@ -20,6 +20,7 @@ from instrumentation.replay.prepared_recording import (
     Prepared,
 )
 from instrumentation.replay.recording import Recording
+from pager.paging.credit import REST, UserAccount
 from pager.paging.keep_warm import KeepWarm, rule_of
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import UNCHANGED
@@ -136,10 +137,46 @@ class Comparison:
 def compare(
     sources: Iterable[Source], contenders: Sequence[Contender], conditions: ReplayConditions, jobs: int = 1
 ) -> Comparison:
-    """Play every session under every policy, with so many processes at a time."""
-    found = list(_each(partial(play, contenders=tuple(contenders), conditions=conditions), list(sources), jobs))
+    """Play every session under every policy, with this many processes at a time.
+
+    Where sessions are lent credits, they are played as one user's, one after the other in the order given.
+    """
+    work = partial(play, contenders=tuple(contenders), conditions=conditions)
+    every = list(sources)
+    if conditions.credit is None:
+        found = list(_each(work, every, jobs))
+    else:
+        found = list(_in_order(work, every, [UserAccount(conditions.credit) for _ in contenders], jobs))
     played = [one for one in found if one is not None]
     return Comparison(played, len(found) - len(played))
+
+
+def _in_order(
+    work: Callable[..., PlayedSession | None], sources: list[Source], accounts: Sequence[UserAccount], jobs: int
+) -> Iterator[PlayedSession | None]:
+    """Play sessions one after the other, each with the credit that the account of each policy lends it.
+
+    An account that has saved enough lends the same to all that follow. They are played at a time then, and again from
+    the first on for which that turns out to be wrong.
+    """
+    done = 0
+    while done < len(sources):
+        lent = _lent(accounts, done)
+        full = all(account.is_full for account in accounts)
+        left = sources[done:] if full else sources[done : done + 1]
+        for played in _each(partial(work, lent=lent), left, jobs):
+            if _lent(accounts, done) != lent:
+                break
+            if played is not None:
+                for account, outcome in zip(accounts, played.outcomes, strict=False):
+                    account.loans[str(done)].totals = outcome.totals
+            done += 1
+            yield played
+
+
+def _lent(accounts: Sequence[UserAccount], session: int) -> tuple[float, ...]:
+    """What each account lends a session, by its number, when all before it are over."""
+    return tuple(account.lend(str(session), 2 * REST * session).lent.dollars for account in accounts)
 
 
 def _each(
@@ -152,8 +189,10 @@ def _each(
         yield from pool.map(work, sources)
 
 
-def play(source: Source, contenders: Sequence[Contender], conditions: ReplayConditions) -> PlayedSession | None:
-    """Play one session under every policy; None if it is too short."""
+def play(
+    source: Source, contenders: Sequence[Contender], conditions: ReplayConditions, lent: Sequence[float] = ()
+) -> PlayedSession | None:
+    """Play one session under every policy, each with its credit if there are any; None if it is too short."""
     recording = recording_files.load(source) if isinstance(source, Path) else source
     if len(recording.steps) < conditions.shortest:
         return None
@@ -161,7 +200,12 @@ def play(source: Source, contenders: Sequence[Contender], conditions: ReplayCond
     dialect = load_dialect(recording.dialect)
     prepared = Prepared(recording, dialect, conditions.grace, conditions.tools, conditions.cache)
     before, keep_warm = prepared.bills(models), rule_of(conditions.keep_warm)
-    outcomes = tuple(outcome for one in contenders for outcome in outcomes_of(prepared, one, models, before, keep_warm))
+    each = tuple(lent) or (None,) * len(contenders)
+    outcomes = tuple(
+        outcome
+        for one, credit in zip(contenders, each, strict=True)
+        for outcome in outcomes_of(prepared, one, models, before, keep_warm, credit)
+    )
     return PlayedSession(
         recording.name, len(recording.steps), before[-1], outcomes, client_cost.total(prepared, before, models)
     )
@@ -179,16 +223,17 @@ def outcomes_of(
     models: Models,
     before: Sequence[Charged],
     keep_warm: KeepWarm | None = None,
+    credit: float | None = None,
 ) -> Iterable[PolicyOutcome]:
-    """What becomes of a session under a policy, or by an oracle."""
+    """What becomes of a session under a policy, with a credit in dollars where it is lent one, or by an oracle."""
     if contender.name == UNCHANGED:  # it needs no page table: a session costs what it costs
         return [PolicyOutcome(contender.name, before[-1], so_far=tuple(bill.cost for bill in before[1:]))]
     if contender.oracle is not None:
         return contender.oracle(prepared, models)
     if contender.name == KNOWING:
-        return play_knowing(prepared, models)
+        return play_knowing(prepared, models, credit)
     policy = load_policy(contender.name, contender.options)
-    player = Player(prepared, lambda _: policy, models, keep_warm=keep_warm)
+    player = Player(prepared, lambda _: policy, models, keep_warm=keep_warm, credit=credit)
     player.play()
     return [player.outcome(contender.name)]
 

@@ -101,14 +101,16 @@ def content_of(name: str) -> str:
     return name.partition("@")[0]
 
 
-def play_knowing(prepared: Prepared, models: Models) -> Sequence[PolicyOutcome]:
-    """Play a session under ``Knowing``."""
-    return play_with_future(KNOWING, Knowing, prepared, models)
+def play_knowing(prepared: Prepared, models: Models, credit: float | None = None) -> Sequence[PolicyOutcome]:
+    """Play a session under ``Knowing``, with a credit in dollars where it is lent one."""
+    return play_with_future(KNOWING, Knowing, prepared, models, credit)
 
 
-def play_with_future(name: str, seer: Seer, prepared: Prepared, models: Models) -> Sequence[PolicyOutcome]:
+def play_with_future(
+    name: str, seer: Seer, prepared: Prepared, models: Models, credit: float | None = None
+) -> Sequence[PolicyOutcome]:
     """Play a session as a policy does, call by call, but with knowledge of its future."""
     futures = prepared.futures(models)
-    player = Player(prepared, lambda branch: seer(futures[branch], player.brought), models)
+    player = Player(prepared, lambda branch: seer(futures[branch], player.brought), models, credit=credit)
     player.play()
     return [player.outcome(name)]

@@ -20,9 +20,10 @@ from instrumentation.replay.page_needs import Need
 from instrumentation.replay.paged_prompts import PagedPrompts, added_tool, followed_by, short_tools
 from instrumentation.replay.prepared_recording import Prepared, PreparedCall
 from pager.log.bypass_reasons import BypassReason
-from pager.log.events import BranchOpened, Bypassed, Event, LegFinished, Repacked, ToolsDecided
+from pager.log.events import BranchOpened, Bypassed, Event, LegFinished, RepackCause, Repacked, ToolsDecided
 from pager.paging import held_calls, planner
 from pager.paging.conditions import terms_under
+from pager.paging.credit import NOTHING, Totals
 from pager.paging.held_calls import ROUNDS, Refusal, Replies
 from pager.paging.keep_warm import KeepWarm, Resting, WaitsFor
 from pager.paging.pages.page import Page
@@ -76,7 +77,7 @@ class Tally:
         """Count what was decided of a call."""
         for event in events:
             match event:
-                case Repacked():
+                case Repacked() if event.cause != RepackCause.READY:
                     self.repacked.append(event)
                 case ToolsDecided():
                     self.tools.append(event)
@@ -104,6 +105,7 @@ class PolicyOutcome(NamedTuple):
     refreshes: int = 0
     refreshing: float = 0.0
     wrote: int = 0
+    totals: Totals = NOTHING  # as the user's account has them
 
 
 @dataclass(slots=True, kw_only=True)
@@ -141,7 +143,8 @@ class DueRefreshes(NamedTuple):
 class Player:
     """Plays one session under the policies of its branches; ``brought`` says, by handles, which pages a reply held.
 
-    With ``keep_warm``, branches that rest are kept in the provider's cache by that rule.
+    With ``keep_warm``, branches that rest are kept in the provider's cache by that rule. ``credit`` are the dollars
+    that the session is lent by its user's account; None where it must pay for itself.
     """
 
     def __init__(
@@ -151,8 +154,10 @@ class Player:
         models: Models,
         watch: Watch | None = None,
         keep_warm: KeepWarm | None = None,
+        credit: float | None = None,
     ) -> None:
         self._keep_warm = keep_warm
+        self._credit = credit
         self._due: dict[int, DueRefreshes] = {}  # by branch
         self._prepared = prepared
         self._dialect = prepared.dialect
@@ -192,6 +197,7 @@ class Player:
             refreshes=tally.refreshes,
             refreshing=tally.refreshing,
             wrote=tally.wrote,
+            totals=self.pages.totals,
         )
 
     def _play(self, call: PreparedCall, needs: Sequence[Need]) -> None:
@@ -219,6 +225,7 @@ class Player:
             raw=self._raw,
             call=call,
         )
+        self.pages.add_up(turn.terms.prices, self._models.dollars(step.model))
         self._decide(turn)
         prompt = self._fitting(turn)
         self._blobs |= turn.blobs
@@ -289,6 +296,7 @@ class Player:
             harness=recording.harness,
             grace=self._prepared.grace,
             by_marks=by_marks,
+            credit=None if self._credit is None else self._credit / models.dollars(step.model),
         )
 
     def _charge(self, call: PreparedCall, prompt: Prompt, output: int, turn: PlayedCall | None = None) -> Usage:

@@ -74,6 +74,9 @@ def _facts(told: Explanation) -> Iterator[tuple[str, str]]:
     yield "expected", f"{told.guess}" if told.to_go is None else f"{told.to_go:,.0f} more calls: {told.guess}"
     balance = f"saved {_amount(told.saved, told)}, spent {_amount(told.spent, told)}"
     yield "so far", f"paging {balance}; {counted(told.colds, 'call')} found the cache cold"
+    if told.lent is not None:
+        limit = f"of which {_amount(told.credit, told)} could be spent by this call"
+        yield "credit", f"the user's account lends the session {_amount(told.lent, told)}, {limit}"
     yield "learned", told.learned
     yield from _tools(told)
     yield from _logged(told)
@@ -116,6 +119,9 @@ def _repack(event: Repacked, told: Explanation) -> str:
     tool = f"; {event.tool} was added to the tools" if event.tool else ""
     what = f"{counted(len(event.pages), 'page')} removed, {event.saved:,} tokens less on each call"
     cost = f"cache rewritten for {_amount(event.price, told)}"
+    if event.price:
+        own = f"{_amount(event.price - event.lent, told)} from what the session had saved"
+        cost += f" (paid {own}, {_amount(event.lent, told)} from its credit)" if event.lent else f" (paid {own})"
     return f"repack by {event.cause}: {event.reason}; {what}, {cost}{tool}"
 
 

@@ -12,7 +12,8 @@ LIFETIMES = {"5m": 300.0, "1h": 3_600.0}
 SETTINGS = (
     *shared.LOG,
     *shared.PRICES,
-    *("paging.grace", "paging.policy_options", "tools.shorten", "tools.defer_above"),
+    *("paging.grace", "paging.policy_options", "paging.thrift", "tools.shorten", "tools.defer_above"),
+    *("credit.total_share", "credit.session_share", "credit.allowance", "credit.most"),
 )
 
 

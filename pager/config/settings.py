@@ -214,6 +214,12 @@ class PagingSettings(_SettingsPart):
         description="For how many calls a new result stays, whatever the policy wants. 2: the results since the last "
         "two answers, because most of what a model needs again it needs at once.",
     )
+    thrift: Annotated[Literal["user", "session"], Notes('"user" or "session"', guard=HARMLESS)] = Field(
+        default="user",
+        description="Whose savings pay for a change of a prompt that is still cached. user: those of all of the "
+        "user's sessions, within the limits of [credit], so that a session without pauses can save as well. session: "
+        "only those of the session itself, which then never costs more for such a change.",
+    )
     policy_options: Annotated[Mapping[str, object], Notes("a table of the policy's own options", guard=NUMBERS)] = (
         Field(
             default_factory=dict,
@@ -239,6 +245,31 @@ class ToolSettings(_SettingsPart):
             description="How many tokens all tools of a request must have before any may be sent without its "
             "parameters. 20,000 is more than coding agents bring themselves, and less than a large MCP server adds.",
         )
+    )
+
+
+class CreditSettings(_SettingsPart):
+    """What a session may spend in advance of what it saves, under `paging.thrift = "user"`."""
+
+    total_share: Annotated[float, Strict(), Field(ge=0, le=1), Notes("a share from 0 to 1", guard=HARMLESS)] = Field(
+        default=0.01,
+        description="How far all sessions of a user together may at most be above what they would have cost without "
+        "ctxpager, as a share of that. 0.01: a hundredth, which the first savings cover.",
+    )
+    session_share: Annotated[float, Strict(), Field(ge=0, le=1), Notes("a share from 0 to 1", guard=HARMLESS)] = Field(
+        default=0.05,
+        description="How much one session may spend in advance, as a share of what it has cost by then. Results that "
+        "the model asks for again afterwards are not limited by it.",
+    )
+    allowance: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False), Notes("dollars, 0 or more")] = Field(
+        default=0.25,
+        description="What a new user's sessions may spend before anything was saved. 0 is nothing: the first savings "
+        "then come from sessions with pauses.",
+    )
+    most: Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False), Notes("dollars, 0 or more")] = Field(
+        default=1.0,
+        description="What one session is lent at most, so that sessions that begin beside it find something. 0 lends "
+        "nothing.",
     )
 
 
@@ -457,6 +488,7 @@ class Settings(_SettingsPart):
     identity: IdentitySettings = Field(default_factory=IdentitySettings)
     paging: PagingSettings = Field(default_factory=PagingSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
+    credit: CreditSettings = Field(default_factory=CreditSettings)
     keep_warm: KeepWarmSettings = Field(default_factory=KeepWarmSettings)
     experiment: ExperimentSettings = Field(default_factory=ExperimentSettings)
     dashboard: DashboardSettings = Field(default_factory=DashboardSettings)

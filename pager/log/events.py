@@ -105,6 +105,7 @@ class CallReceived(Event, frozen=True):
     headers: dict[str, str] = {}
     head_marks: list[float] = []  # lifetimes in seconds that the client's cache marks outside of the messages ask for
     auto_mark: float = 0.0  # that of a cache mark for the request as a whole
+    totals: list[float] = []  # of the session up to here, by our estimate: dollars paid, and saved
 
     def _blobs(self) -> Iterable[str]:
         return [self.skeleton, *(cut.digest for cut in self.cuts), *self.messages]
@@ -217,6 +218,7 @@ class RepackCause(StrEnum):
     POLICY = "policy"
     RESCUE = "rescue"  # it would not fit the model's window
     CLIENT = "client"  # the client changed what the prompt was built on
+    READY = "ready"  # our tool is in the first prompt already, so that a later repack need not begin there
 
 
 class Repacked(Event, frozen=True):
@@ -235,6 +237,7 @@ class Repacked(Event, frozen=True):
     rewritten: int = 0  # tokens that the provider must read again
     price: float = 0.0  # what that costs, in units of one uncached input token
     window: int = 0  # tokens of the model's window as the provider named it when it refused the prompt, or 0
+    lent: float = 0.0  # the part of the price that the session's credit pays, in the same units
 
     def _blobs(self) -> Iterable[str]:
         return [page.message for page in self.pages]
@@ -327,6 +330,7 @@ class Warmed(Event, frozen=True):
     stake: float  # what a call in the time that it buys saves, against one that finds nothing cached, in the same units
     lifetime: float  # seconds for which the prompt is cached from then on
     total_ms: float = 0.0
+    dollars: float = 0.0  # the same cost in US dollars
 
 
 class WarmingEnd(StrEnum):
@@ -348,6 +352,21 @@ class WarmingStopped(Event, frozen=True):
     reason: str  # a WarmingEnd
     detail: str = ""
     status: int = 0  # of the provider's answer, 0 where it gave none
+
+
+class CreditLent(Event, frozen=True):
+    """A session was lent a credit from its user's account; logged there and in the session."""
+
+    session: str
+    dollars: float
+
+
+class CreditReturned(Event, frozen=True):
+    """The credit of a session that rests came back to its user's account."""
+
+    session: str
+    paid: float  # dollars that it has paid so far
+    saved: float  # dollars that it has saved so far against doing nothing
 
 
 class Learned(Event, frozen=True):

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
+from pager.paging.credit import CreditLimits
 from pager.paging.pages.page import GRACE
 from pager.paging.pages.page_table import PageTable
 from pager.paging.planner import Terms
@@ -84,6 +85,16 @@ def terms_under(prices: Prices, models: Models, name: str, asked: int, window: i
     window = window or model.window
     reserve = min(asked or min(model.output_limit or RESERVE, RESERVE), window // 2)
     return Terms(prices, window, reserve, model.binds_thinking, models.cache(name).minimum)
+
+
+def lent(terms: Terms, credit: float | None, limits: CreditLimits | None, dollars: float) -> Terms:
+    """The same terms with the session's credit, in dollars; ``dollars`` is what one uncached input token costs.
+
+    Without ``limits`` there is none, and the session pays for itself.
+    """
+    if limits is None:
+        return terms
+    return replace(terms, credit=(credit or 0.0) / dollars, session_share=limits.session_share)
 
 
 def marked_prices(prices: Prices, table: PageTable) -> Prices:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from pager.errors import StoreError
 from pager.log.bypass_reasons import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Marked, RepackCause, Repacked
-from pager.paging.conditions import Caller, terms_of, tool_slot_of
+from pager.paging.conditions import Caller, lent, terms_of, tool_slot_of
+from pager.paging.credit import CreditLimits, Totals
 from pager.paging.pages.page import GRACE, Items
 from pager.paging.pages.page_table import PageTable, Source, raw_of
 from pager.paging.pages.session_pages import SessionPages, TableSource
@@ -61,6 +62,7 @@ class Paged(CallPlan):
     """A call as it was planned: ``untouched``, else in full but for cache marks, else paged."""
 
     request: Request
+    totals: Totals | None = None  # of the session before this call
     untouched: bool = False
     tool_slot: ToolSlot | None = None  # where the tool is added; None where it is not
     outgoing: Outgoing | None = None
@@ -88,8 +90,10 @@ class Pager:
         marks: bool,
         grace: int = GRACE,
         tools: Shortening = ON,
+        credit: CreditLimits | None = None,
     ) -> None:
         self._arms = arms
+        self.credit = credit  # the limits of users' accounts; None where each session pays for itself
         self._grace = grace
         self._tools = tools
         self.models = models
@@ -113,18 +117,20 @@ class Pager:
             return None
         table = pages.tables[branch]
         table.advance(*call.where[1:], call.at, call.items, len(request.body), request.model, call.around)
-        marks_before = (table.ends, table.anchors, table.mark_legs)
+        marks_before, dollars = (table.ends, table.anchors, table.mark_legs), self.models.dollars(request.model)
         table.ends = self._marks and lacks_marks(call.dialect, request, table)
+        terms = lent(self._terms(call, table), pages.credit, self.credit, dollars)
         paged = Paged(
             dialect=call.dialect,
             pages=pages,
             table=table,
             where=call.where,
-            terms=self._terms(call, table),
+            terms=terms,
             rule=rule,
             client_outside=request.outside,
             raw=partial(raw_of, request),
             request=request,
+            totals=pages.add_up(terms.prices, dollars) if self.credit is not None else None,
         )
         if table.lost_legs:
             gone = f"the place of {table.lost_legs} hidden legs is gone from the client's history"

@@ -77,7 +77,7 @@ class CallPlan:
         if plan.rejected:
             self.events.append(Bypassed(BypassReason.DECISION_REJECTED, plan.rejected, *self.where[:2]))
         anchors = plan.anchors
-        plan = plan if plan.pages else planner.unasked(self.table, names)
+        plan = plan if plan.pages else planner.unasked(self.table, names, self.terms)
         if plan.cause:
             self._repack(plan, names)
         return anchors
@@ -112,6 +112,7 @@ class CallPlan:
             rewritten=plan.rewritten,
             price=plan.price,
             window=window,
+            lent=plan.lent,
         )
         table.apply(repacked)
         for slot in [table.slots[page.slot] for page in plan.pages]:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from pager.log.events import RepackCause
+from pager.paging.credit import SESSION_SHARE
 from pager.paging.keep_warm import Resting, WaitsFor
 from pager.paging.pages.page import GRACE, Page, is_failing, is_reused, pin_holds
 from pager.paging.pages.page_arrays import Columns, LazyPages, columns
 from pager.paging.pages.page_table import PageTable
 from pager.paging.policy import Decision, Policy, View
 from pager.paging.priors import SHIPPED, Experience
-from pager.pricing.prices import Prices
+from pager.pricing.prices import TOOL, Prices
 from pager.pricing.token_scale import Yardstick
 from pager.pricing.tokens import BYTES_A_TOKEN
 
@@ -28,8 +29,15 @@ if TYPE_CHECKING:
 FILLED_AFTER_RESCUE = 0.7
 """The share of the window that a rescue leaves filled, so that not every later call needs another one."""
 
-REFRESH_SHARE = 0.05
-"""The share of what a branch has cost so far that keeping it warm may cost more than paging and warmth have saved."""
+READY_SHARE = 0.015
+"""The share of a branch's first prompt that our tool may have to be in it from the beginning."""
+
+LONG_READY_SHARE = 0.05
+"""The same for client programs whose branches have ``LONG`` calls and more: their prompts grow."""
+
+LONG = 60
+USUAL = 30
+"""Calls that a branch is taken to have where nothing is known of its client program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,8 @@ class Terms:
     harness: str = ""
     grace: int = GRACE
     by_marks: bool = False
+    credit: float | None = None  # what the user's account lends the session; None where it must pay for itself
+    session_share: float = SESSION_SHARE  # of what it has cost so far may be spent of that
 
 
 class Plan(NamedTuple):
@@ -70,12 +80,14 @@ class Plan(NamedTuple):
     rewritten: int = 0
     price: float = 0.0
     anchors: tuple[int, ...] = ()
+    lent: float = 0.0  # the part of the price that is beyond what the session has saved
 
 
 def view(table: PageTable, outside: int, terms: Terms) -> View:
     """What a policy sees of the branch at its latest call; ``outside`` bytes of the prompt are outside of its items."""
-    warm = is_warm(table, terms)
+    warm, account = is_warm(table, terms), table.account
     shown, total = _columns(table, outside, terms, warm=warm)
+    usable, own = terms.session_share * account.cost(terms.prices), account.unsettled
     return View(
         table.call,
         terms.prices,
@@ -86,8 +98,9 @@ def view(table: PageTable, outside: int, terms: Terms) -> View:
         LazyPages(table.pages, shown),
         table.facts,
         colds=sum(gap > terms.prices.ttl_seconds for gap in table.gaps),
-        saved=table.account.saved(terms.prices),
-        spent=table.account.spent(terms.prices),
+        saved=own.saved(terms.prices) + own.rescued,
+        spent=own.spent(terms.prices) + own.refreshes,
+        credit=0.0 if terms.credit is None else min(terms.credit, usable),
         tool_added=bool(table.tool),
         to_go=terms.experience.to_go(terms.harness, table.call),
     )
@@ -199,9 +212,8 @@ def resting(policy: Policy, table: PageTable, outside: int, terms: Terms, waits_
     freed = _allowed(policy.choose(seen), table, seen).saved if columns(seen.pages).evictable.any() else 0
     between = (seen.call + 8) / (seen.colds + 0.5)
     left = 2.0 * seen.call if seen.to_go is None else seen.to_go
-    account = table.account
-    gained = max(0.0, seen.saved - seen.spent) + account.rescued - account.refreshes
-    budget = max(0.0, REFRESH_SHARE * account.cost(terms.prices) + gained)
+    lent = terms.session_share * table.account.cost(terms.prices) if terms.credit is None else seen.credit
+    budget = max(0.0, seen.saved - seen.spent + lent)
     return Resting(seen.tokens, seen.tokens - freed, waits_for, min(left, between), terms.prices, budget)
 
 
@@ -266,13 +278,30 @@ def _markable(table: PageTable, prefix: int) -> int:
     return prefix
 
 
-def unasked(table: PageTable, names: Collection[str]) -> Plan:
+def unasked(table: PageTable, names: Collection[str], terms: Terms) -> Plan:
     """What must change though no policy wants it, in a request whose client has tools of these names."""
     if table.tool and table.tool in names:
         return Plan(RepackCause.CLIENT, "the client now has a tool of the added tool's name")
     if table.changed and not table.tool:
         return Plan(RepackCause.RESCUE, "a call that could not carry the tool was evicted before")
-    return Plan()
+    return _made_ready(table, terms)
+
+
+def _made_ready(table: PageTable, terms: Terms) -> Plan:
+    """Our tool in the first prompt of a branch, where the user's account can pay for it; else nothing.
+
+    Later it could only be added by writing the whole prompt again, for which a session that never pauses has no money.
+    """
+    prices, calls = terms.prices, terms.experience.calls(terms.harness)
+    if terms.credit is None or table.call > 1 or table.tool or prices.read >= prices.write:
+        return NO_PLAN
+    share = LONG_READY_SHARE if calls is not None and calls >= LONG else READY_SHARE
+    price = TOOL * (prices.write + prices.read * (USUAL if calls is None else calls))
+    if share * table.prompt < TOOL or price > terms.credit:
+        return NO_PLAN
+    return Plan(
+        RepackCause.READY, f"{TOOL} tokens in a first prompt of {table.prompt}, {price:.0f} of {terms.credit:.0f} lent"
+    )
 
 
 def rescue(table: PageTable, outside: int, terms: Terms, excess: int) -> Plan:
@@ -299,7 +328,8 @@ def _priced(cause: RepackCause, reason: str, gone: list[Page], table: PageTable,
     behind = it.tokens[first] + it.after[first] + it.before[first] - it.found[first]
     left = max(0, (int(behind) if table.tool else seen.tokens) - saved)
     price = _dearer(seen, saved) * left * (seen.prices.write - seen.prices.read) if seen.warm else 0.0
-    return Plan(cause, reason, tuple(gone), "", seen.warm, saved, left, round(price, 1))
+    lent = min(seen.credit, max(0.0, price - max(0.0, seen.saved - seen.spent)))
+    return Plan(cause, reason, tuple(gone), "", seen.warm, saved, left, round(price, 1), lent=round(lent, 1))
 
 
 def is_warm(table: PageTable, terms: Terms) -> bool:

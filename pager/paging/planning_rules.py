@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from pager.config.settings import Settings
+from pager.paging.credit import CreditLimits
 from pager.paging.pages.page import GRACE
 from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.rates import Models, in_force
@@ -21,11 +22,12 @@ class PlanningRules:
     policy: str = ""  # the policy in force
     policy_options: Mapping[str, object] = field(default_factory=dict)  # of the policy in force
     cache_marks: bool = True  # whether we set cache marks
+    credit: CreditLimits | None = None  # the limits of the user's account; None where each session pays for itself
 
     @classmethod
     def of(cls, settings: Settings, **others: Any) -> Self:  # noqa: ANN401 - the fields of a subclass
         """The rules that these settings describe; ``others`` are fields that no setting has."""
-        paging, tools = settings.paging, settings.tools
+        paging, tools, credit = settings.paging, settings.tools, settings.credit
         return cls(
             prices=settings.prices,
             models=settings.models,
@@ -34,6 +36,7 @@ class PlanningRules:
             policy=settings.policy,
             policy_options=paging.policy_options,
             cache_marks=paging.cache_marks,
+            credit=CreditLimits(**credit.model_dump()) if paging.thrift == "user" else None,
             **others,
         )
 

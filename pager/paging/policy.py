@@ -62,7 +62,8 @@ class View:
 
     ``facts`` are names of what happened since the last decision, such as ``fault`` or ``client_rewrote_history``.
     ``colds`` counts the calls so far that found the cache cold; ``saved`` and ``spent`` are what paging has saved and
-    cost the session so far, in units of one uncached input token. Before ``tool_added`` a repack changes the prompt
+    cost the session so far, in units of one uncached input token; ``credit`` is what it may spend beyond that by now,
+    from its user's account. Before ``tool_added`` a repack changes the prompt
     from its very beginning. ``to_go`` are the calls that sessions like this one still had after so many, None where
     nothing is known of such sessions.
     """
@@ -80,6 +81,7 @@ class View:
     spent: float = 0.0
     tool_added: bool = False
     to_go: float | None = None
+    credit: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from pager.tools.known_agents import plain_name
 SIZE = 1_300
 """Tokens of a page for which the usual strength of demand holds."""
 
-STRENGTH = 0.055
+STRENGTH = 0.075
 """The chance that such a page is needed in the call after its use; in the n-th call after, it is one n-th of that."""
 
 GROWTH = 0.6

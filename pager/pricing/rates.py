@@ -25,6 +25,9 @@ NAMED: Mapping[str, Prices] = {
 }
 """The price lists that ``--prices`` knows by name."""
 
+UNKNOWN_PRICE = 10.0
+"""Dollars that a million tokens of a model without a known price are taken to cost, for limits on money."""
+
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
@@ -96,6 +99,10 @@ class Models:
         """What is known of a model, with the user's own figures."""
         found = self.catalog.find(model)
         return self.overrides.applied(found, model) if self.overrides.models else found
+
+    def dollars(self, model: str) -> float:
+        """What one uncached input token of a model costs, or is taken to cost where that is not known."""
+        return (self.find(model).input or UNKNOWN_PRICE) / 1e6
 
     def prices(self, model: str) -> Prices:
         """The price ratios in force for a model."""

@@ -13,9 +13,10 @@ from typing import TypeVar
 
 from pager.errors import StoreConflict, StoreReplaced
 from pager.log.body_delta import around_items
-from pager.log.events import Event, FailurePhase
+from pager.log.events import CreditLent, Event, FailurePhase
 from pager.log.store import Batch, Store
 from pager.paging.conditions import Caller
+from pager.paging.credit import REST
 from pager.paging.pager import CallToPlan, Paged, Pager, bypassed
 from pager.paging.pages.page import Items
 from pager.proxy import log_records
@@ -25,6 +26,7 @@ from pager.proxy.log_records import CallHistory, Incoming, Outcome, PlacedCall
 from pager.proxy.log_writer import LogWriter
 from pager.proxy.page_in_loop import Append, Claimed
 from pager.proxy.serving.metrics import Meter
+from pager.proxy.user_accounts import UserAccounts
 from pager.request_values import Answer, CallAddress, Request
 from pager.sessions.lineage import Placement, Session
 from pager.wire.dialect import Dialect
@@ -60,15 +62,18 @@ class CallLog:
         self._watch = watch
         self.sessions = HotSessions(store, load_dialect, hot_sessions, pager, self._fail_open)
         self.writer = LogWriter(store, self.sessions.registry)
+        limits = pager.credit if pager is not None else None
+        self._accounts = UserAccounts(store, limits) if limits is not None else None
 
     async def receive(self, incoming: Incoming) -> PlacedCall:
         """Place a call, plan it and append both to the log; when this returns, they are durable."""
         history = await self.sessions.history(incoming)
         for tries_left in range(TRIES, -1, -1):
             async with self.sessions.placed(incoming, history) as arrival:
+                lent = await self._lent(arrival.call)
                 call = await _off_the_loop(incoming.request, partial(self._planned, arrival.call))
                 planned, missed = arrival._replace(call=call), self.writer.take_missed()
-                record = log_records.received(planned, paging=self._pager is not None, missed=missed)
+                record = log_records.received(planned, paging=self._pager is not None, missed=missed, lent=lent)
                 written = self.writer.append(record)
             try:
                 await written
@@ -81,6 +86,18 @@ class CallLog:
         self._publish(call, record.events)
         self.writer.write_backlog()
         return call
+
+    async def _lent(self, call: PlacedCall) -> CreditLent | None:
+        """The credit of a session that begins, or goes on after a rest; None for any other call, and where it fails."""
+        pages, at = call.session.pages, call.incoming.at
+        if self._accounts is None or (pages.credit is not None and at - pages.latest <= REST):
+            return None
+        pages.credit, lent = 0.0, None
+        with self._fail_open():
+            await self.writer.settled()  # what other sessions have saved counts from when it is in the log
+            lent = await asyncio.to_thread(self._accounts.lend, call.session.tenant, call.session.id, at)
+            pages.lend(lent)
+        return lent
 
     async def preview(self, incoming: Incoming) -> Paged | None:
         """The plan for a request as if it were a call now; nothing is logged, and nothing changes."""

@@ -31,7 +31,6 @@ from pager.sessions.identity import is_subscription
 LATEST = 10.0  # seconds before the end of a lifetime after which no refresh is sent any more
 LARGEST_ANSWER = 1 << 20  # bytes
 DAY = 86_400.0
-UNKNOWN_PRICE = 10.0  # dollars for a million tokens of a model without a price, for the limits on money
 Lane = tuple[str, str]
 """A session, and the sub-agent in it where the client names them: only one of its branches is the latest."""
 
@@ -187,7 +186,7 @@ class Keeper:
     async def _sent(self, rest: Rest, at: float) -> bool:
         """Send one refresh and log it; whether the prompt was still cached, and another may follow."""
         paged, call, begun = rest.paged, rest.call, perf_counter()
-        dollar = (self._models.find(call.incoming.request.model).input or UNKNOWN_PRICE) / 1e6
+        dollar = self._models.dollars(call.incoming.request.model)
         body = paged.dialect.refresh(rest.request.body)
         if body is None or not self._may_send(rest, at, dollar):
             return False
@@ -214,6 +213,7 @@ class Keeper:
             stake=round(rest.stake, 1),
             lifetime=paged.terms.prices.ttl_seconds,
             total_ms=round((perf_counter() - begun) * 1000, 3),
+            dollars=round(dollar * cost, 6),
         )
         async with self._calls.sessions.claimed(call.session):
             paged.table.apply(event)

@@ -17,6 +17,7 @@ from pager.log.events import (
     AttemptFailed,
     Bypassed,
     CallReceived,
+    CreditLent,
     Event,
     FailurePhase,
     PromptCounted,
@@ -132,10 +133,13 @@ def harness_of(incoming: Incoming) -> str:
     return incoming.headers.get("user-agent", "").split(" ")[0]
 
 
-def received(arrival: Arrival, *, paging: bool, missed: Bypassed | None = None) -> Batch:
+def received(
+    arrival: Arrival, *, paging: bool, missed: Bypassed | None = None, lent: CreditLent | None = None
+) -> Batch:
     """The record of a call that arrives, with what was planned for it; moves the head of its session on.
 
-    ``missed`` says what went unlogged before it. ``paging`` is False where no call is ever paged.
+    ``missed`` says what went unlogged before it, ``lent`` what its session was lent just now; both may be None.
+    ``paging`` is False where no call is ever paged.
     """
     call, session, blobs = arrival.call, arrival.call.session, arrival.blobs
     incoming, placement, where = call.incoming, call.placement, call.address[:2]
@@ -143,6 +147,8 @@ def received(arrival: Arrival, *, paging: bool, missed: Bypassed | None = None) 
     if arrival.opened:
         key, source = (call.history.key.value, call.history.key.source) if call.history.key else ("", "lineage")
         events.append(SessionOpened(session.tenant, key, source, session.harness, session.arm, session.learned))
+    if lent is not None:
+        events.append(lent)
     if placement.opened is not None:
         events.append(placement.opened)
     events.append(_call_received(call))
@@ -190,6 +196,7 @@ def _call_received(call: PlacedCall) -> CallReceived:
         headers={name: redaction.words(value, incoming.secrets) for name, value in shown.items()},
         head_marks=list(request.head_marks),
         auto_mark=request.auto_mark,
+        totals=list(call.paged.totals or ()) if call.paged is not None else [],
     )
 
 

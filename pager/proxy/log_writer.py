@@ -67,6 +67,12 @@ class LogWriter:
         self._missed = 0
         return Bypassed(BypassReason.NOT_LOGGED, detail)
 
+    async def settled(self) -> None:
+        """Wait until all that was appended by now is written, or has failed."""
+        pending = tuple(self._pending)
+        if pending:
+            await asyncio.wait([asyncio.wrap_future(future) for future in pending])
+
     async def drain(self) -> None:
         """Wait until everything is written, or has failed."""
         while pending := tuple(self._pending):  # the store's thread takes from it

@@ -11,6 +11,7 @@ from pager.log.events import (
     AnswerFinished,
     BranchOpened,
     CallReceived,
+    CreditLent,
     Event,
     LegFinished,
     SessionOpened,
@@ -18,6 +19,7 @@ from pager.log.events import (
     ToolsDecided,
 )
 from pager.log.store import Stored
+from pager.paging.credit import Totals
 from pager.paging.pages.page import Items
 from pager.paging.pages.session_pages import TableSource
 from pager.sessions.lineage import Branch, Session, fingerprint_of
@@ -88,9 +90,13 @@ class Rebuilder:
                         items, around = self._items(call, digests[call.branch]), around_items(call.cuts)
                         table = session.pages.tables[call.branch]
                         table.advance(call.call, call.attempt, row.at, items, call.size, call.model, around)
+                        if call.totals:
+                            session.pages.take_totals(Totals(*call.totals))
                 case AnswerFinished(branch=number, usage=usage) as answer if number in session.pages.tables and usage:
                     size = 0 if answer.legs else answer.sent_size or sizes.get((number, answer.call), 0)
                     session.pages.tables[number].learn_usage(usage, size, answer.call)
+                case CreditLent() as lent:
+                    session.pages.lend(lent)
                 case event:
                     self._apply(session, event)
 

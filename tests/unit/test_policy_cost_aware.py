@@ -123,6 +123,25 @@ def test_where_the_first_page_stands_does_not_matter_before_the_tool_is_added():
     assert reasons == {"1 of 1 pages: net 72575, price 11425"}
 
 
+def test_a_credit_pays_for_a_warm_repack_that_brings_a_multiple_of_its_price():
+    # Net 7,860 for 540: 14.6 times the price.
+    given = replace(warm(a={}), saved=0.0, credit=540.0)
+    assert plain(on_credit=14).choose(given).evict == ("a",)
+    assert plain(on_credit=15).choose(given) == Decision(
+        cut=0, reason="1 of 1 pages: net 7860, price 540; not covered by 0 saved so far, nor by 540 of credit"
+    )
+    assert plain(on_credit=14).choose(replace(given, credit=539.0)).evict == ()
+
+
+def test_what_the_session_saved_itself_pays_whatever_multiple_a_credit_must_bring():
+    assert plain(on_credit=1_000).choose(replace(warm(a={}), saved=540.0, credit=540.0)).evict == ("a",)
+
+
+def test_a_credit_pays_for_no_repack_of_a_cold_prompt():
+    given = replace(cold(a={}), saved=0.0)
+    assert PLAIN.choose(replace(given, credit=RICH)) == PLAIN.choose(given)
+
+
 def test_a_page_that_would_pay_does_not_pay_for_the_tool():
     # 8,400 against 19,000 tokens written again and the tool.
     decision = plain(margin=0).choose(replace(warm(a={}), tool_added=False))

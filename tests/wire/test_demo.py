@@ -65,7 +65,8 @@ def logged(played):
         for stored in store.events():
             if isinstance(stored.event, SessionOpened):
                 names[stored.session] = stored.event.key
-            events.setdefault(names[stored.session], []).append(stored.event)
+            if stored.session in names:  # not the user's account
+                events.setdefault(names[stored.session], []).append(stored.event)
         return events
     finally:
         store.close()

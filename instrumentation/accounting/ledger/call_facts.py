@@ -110,8 +110,10 @@ def _take(found: SessionFacts, event: object) -> None:
 
 
 def _changes(event: Repacked | ToolsDecided) -> Iterator[RepackStory]:
-    """A change of the prompt before its end; tools that are decided on before there was a prompt change none."""
+    """A change of the prompt before its end; what is decided before there was a prompt changes none."""
     if isinstance(event, Repacked):
+        if event.cause == RepackCause.READY:
+            return
         counts = (len(event.pages), event.saved, event.rewritten, event.price)
         yield RepackStory(event.cause, event.reason, *counts, event.warm)
     elif event.price:

@@ -1,7 +1,8 @@
 """Pages: how an item of a prompt holds them, what is known of each, and what paging has saved and cost a session."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, overload
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from pager.paging.pages.stub import handle_of
 from pager.pricing.prices import ASKING, Prices
 from pager.pricing.tokens import BYTES_A_TOKEN
-from pager.request_values import Block, Kind, Message, Request, Usage
+from pager.request_values import Block, Kind, Message, Request
 from pager.text.references import said
 from pager.wire.page_spans import PageSpan
 
@@ -204,6 +205,10 @@ class Page:
         return min(2.0 ** (self.faults - 1), STRONGEST)
 
 
+PAUSES = (300.0, 600.0, 1_800.0, 3_600.0, 86_400.0)
+"""Seconds for which providers keep prompts: pauses are counted up to each of them."""
+
+
 @dataclass(slots=True)
 class Account:
     """What paging has saved and cost a session so far, in tokens; prices turn it into money.
@@ -211,9 +216,12 @@ class Account:
     ``read`` are the tokens by which prompts were shorter than the client's, ``unwritten`` those that were not even
     written, as the cache was cold when they went; ``repacks`` is what repacks have cost at the prices of their time. A
     fault reads the ``context`` once more and writes what was asked for. ``prompts`` are those that were shorter than
-    the client's: the tokens of the client's, and of what was sent. ``billed`` are the tokens that the provider reported
-    of all requests (uncached, cached, output), ``refreshes`` is what keeping the prompt warm has cost, and
-    ``rescued`` what it saved.
+    the client's: the tokens of the client's, and of what was sent. ``fresh`` are the tokens of all prompts that were
+    new in them, ``again`` those that the prompt before had already, by the pause since then (``PAUSES``).
+    ``refreshes`` is what keeping the prompt warm has cost, and ``rescued`` what it saved.
+
+    Everything here follows from what was sent, and nothing from the provider's answers, of which the last may be lost
+    with a crash: the same calls always come to the same account.
     """
 
     read: int = 0
@@ -223,19 +231,61 @@ class Account:
     context: int = 0
     written: int = 0
     prompts: list[tuple[int, int]] = field(default_factory=list)
-    billed: tuple[int, int, int] = (0, 0, 0)
+    fresh: int = 0
+    again: tuple[int, ...] = (0,) * (len(PAUSES) + 1)
     refreshes: float = 0.0
     rescued: float = 0.0
+    settled: "Checkpoint | None" = None  # up to which what was saved has gone into the user's account
 
-    def bill(self, usage: Usage) -> None:
-        """Add what the provider reported of a request."""
-        uncached, cached, output = self.billed
-        self.billed = (uncached + usage.input - usage.cached, cached + usage.cached, output + usage.output)
+    def copy(self) -> "Account":
+        """The same, as it is now."""
+        return replace(self, prompts=list(self.prompts))
+
+    def settle(self) -> None:
+        """Begin to save anew: what was saved so far has gone into the user's account."""
+        self.settled = self.checkpoint()
+
+    @property
+    def unsettled(self) -> "Account":
+        """What was added since it was last settled."""
+        return self if self.settled is None else self.since(self.settled)
+
+    def checkpoint(self) -> "Checkpoint":
+        """A point to count from."""
+        return Checkpoint(replace(self, prompts=[], settled=None), len(self.prompts))
+
+    def since(self, point: "Checkpoint") -> "Account":
+        """What was added since this point."""
+        before, prompts = point
+        return Account(
+            read=self.read - before.read,
+            unwritten=self.unwritten - before.unwritten,
+            repacks=self.repacks - before.repacks,
+            faults=self.faults - before.faults,
+            context=self.context - before.context,
+            written=self.written - before.written,
+            prompts=self.prompts[prompts:],
+            fresh=self.fresh - before.fresh,
+            again=tuple(now - then for now, then in zip(self.again, before.again, strict=True)),
+            refreshes=self.refreshes - before.refreshes,
+            rescued=self.rescued - before.rescued,
+        )
+
+    def net(self, prices: Prices) -> float:
+        """What paging and keeping warm have saved, less what they have cost."""
+        return self.saved(prices) + self.rescued - self.spent(prices) - self.refreshes
+
+    def send(self, prompt: int, shared: int, pause: float) -> None:
+        """Add a prompt of this many tokens, of which the one before had ``shared``, this many seconds ago."""
+        at = bisect_left(PAUSES, pause)
+        self.fresh += prompt - shared
+        self.again = (*self.again[:at], self.again[at] + shared, *self.again[at + 1 :])
 
     def cost(self, prices: Prices) -> float:
-        """What all requests have cost, refreshes aside, in units of one uncached input token."""
-        uncached, cached, output = self.billed
-        return prices.write * uncached + prices.read * cached + prices.output * output
+        """What prompts and page-ins have cost, roughly and without answers, in units of one uncached input token."""
+        warm = bisect_right(PAUSES, prices.ttl_seconds)
+        written = self.fresh + sum(self.again[warm:])
+        return prices.write * written + prices.read * sum(self.again[:warm]) + self.spent(prices)
 
     def saved(self, prices: Prices) -> float:
         """What was saved, in units of one uncached input token."""
@@ -252,6 +302,13 @@ class Account:
         """What it cost."""
         asked = prices.output * ASKING * self.faults
         return self.repacks + prices.read * self.context + prices.write * self.written + asked
+
+
+class Checkpoint(NamedTuple):
+    """An account at some time, from which on it is counted."""
+
+    account: Account  # without its prompts
+    prompts: int
 
 
 SMALLEST = 500

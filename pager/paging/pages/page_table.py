@@ -304,6 +304,7 @@ class PageTable:
         self.evidence.sent(self.at, model, self.prompt, shared)
         tools_pay = self.tools is not None and bool(self.tools.shortened)  # for the tool that is added
         if self.attempt == 1:
+            self.account.send(self.prompt, shared, self.idle)
             self.account.read += spared - (0 if tools_pay else tool)
             if spared > 0:
                 self.account.prompts.append((self.prompt + spared, self.prompt))
@@ -442,7 +443,6 @@ class PageTable:
         self._learn_cache(usage)
 
     def _learn_cache(self, usage: Usage) -> None:
-        self.account.bill(usage)
         self.evidence.reported(usage.input, usage.cached_if_told)
         self.evidence.granted_by(usage.written_5m, usage.written_1h)
 
@@ -549,7 +549,7 @@ class PageTable:
             hidden=hidden,
             expanded=list(self.expanded),
             facts=list(self.facts),
-            account=replace(self.account, prompts=list(self.account.prompts)),
+            account=self.account.copy(),
             evidence=self.evidence.copy(),
             marked=set(self.marked),
             held=self.held.copy(),

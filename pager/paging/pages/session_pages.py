@@ -7,9 +7,11 @@ from functools import partial
 import msgspec
 
 from pager.errors import StoreCorrupt
-from pager.log.events import BranchOpened, ToolsDecided
-from pager.paging.pages.page import Account, Contents, contents
+from pager.log.events import BranchOpened, CreditLent, ToolsDecided
+from pager.paging.credit import NOTHING, Totals
+from pager.paging.pages.page import Account, Checkpoint, Contents, contents
 from pager.paging.pages.page_table import PageTable
+from pager.pricing.prices import Prices
 from pager.tools import decide_forms
 from pager.tools.decide_forms import Toolset
 from pager.wire.dialect import Dialect
@@ -63,6 +65,30 @@ class SessionPages:
     account: Account = field(default_factory=Account)  # of all tables together
     toolsets: dict[str, Toolset] = field(default_factory=dict)  # decisions by the digest of the client's tools
     families: dict[int, str] = field(default_factory=dict)  # hashes of the branches' system prompts
+    credit: float | None = None  # dollars that the user's account lends it; None before it was asked
+    totals: Totals = NOTHING
+    _counted: Checkpoint = field(default_factory=lambda: Account().checkpoint())  # up to which the totals are
+
+    @property
+    def latest(self) -> float:
+        """When its latest call came, in seconds since 1970; 0 before the first."""
+        return max((table.at for table in self.tables.values()), default=0.0)
+
+    def lend(self, lent: CreditLent) -> None:
+        """Have a credit from now on; what was saved before it has gone into the user's account."""
+        self.credit = lent.dollars
+        self.account.settle()
+
+    def add_up(self, prices: Prices, dollars: float) -> Totals:
+        """Bring the totals up to date, at these prices and these dollars for one uncached input token."""
+        new = self.account.since(self._counted)
+        paid = new.cost(prices) + new.refreshes
+        self.take_totals(self.totals.plus(Totals(dollars * paid, dollars * new.net(prices))))
+        return self.totals
+
+    def take_totals(self, totals: Totals) -> None:
+        """Have these totals as of now."""
+        self.totals, self._counted = totals, self.account.checkpoint()
 
     def open(self, opened: BranchOpened, source: TableSource) -> PageTable:
         """Give a new branch its page table: a copy of the one that it forks from, else an empty one."""
@@ -96,7 +122,7 @@ class SessionPages:
     def copy_of(self, branch: int) -> "SessionPages":
         """A copy with the table of this branch alone, to plan a call that does not happen."""
         tables = {branch: self.tables[branch].copy()}
-        return SessionPages(tables, self.account, dict(self.toolsets), dict(self.families))
+        return SessionPages(tables, self.account, dict(self.toolsets), dict(self.families), self.credit)
 
 
 def _contents(dialect: Dialect, raw: bytes) -> Contents:

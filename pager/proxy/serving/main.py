@@ -137,7 +137,15 @@ def _pager(settings: Settings) -> Pager | None:
     arms = Arms(default, {name: _rule(rules, name) for name in shares}, shares, former)
     if arms.change_nothing:
         return None
-    return Pager(arms, rules.rates(), dialects.load, marks=rules.cache_marks, grace=rules.grace, tools=rules.tools)
+    return Pager(
+        arms,
+        rules.rates(),
+        dialects.load,
+        marks=rules.cache_marks,
+        grace=rules.grace,
+        tools=rules.tools,
+        credit=rules.credit,
+    )
 
 
 def _keeper(
