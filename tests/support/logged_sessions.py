@@ -34,7 +34,7 @@ class LoggedCall(NamedTuple):
     """A call to log."""
 
     body: Any  # as a value or as bytes
-    gap: float = 10.0  # seconds since the call before
+    gap: float = 10.0  # seconds since the call before began
     then: Any = None  # what happens after it was received: a coroutine that says how many hidden legs there were
     usage: Any = None  # as it was reported, or a function that tells it from the entry
     headers: dict[str, str] = {}
@@ -43,6 +43,7 @@ class LoggedCall(NamedTuple):
     answered: bool = True
     estimate: int = 0
     unread: str = ""  # why its body can't be read
+    took: float = 0.0  # seconds until its answer was whole
 
 
 def body(*items, model="some-model", tools=READ, **members):
@@ -84,7 +85,7 @@ async def _log(store, calls, pager, dialect, headers, now):
         if entry.paged is not None and entry.paged.outgoing.changed:
             outgoing = entry.paged.outgoing
             sent = {"sent": outgoing.digest(entry.recipe.body), "sent_size": outgoing.size, "legs": legs or 0}
-        outcome = Outcome(200, ANSWER, 1.0, 2.0, now, **sent)
+        outcome = Outcome(200, ANSWER, 1.0, 2.0 + 1_000 * one.took, now + one.took, **sent)
         if one.answered:
             usage = one.usage(entry) if callable(one.usage) else one.usage
             answer = Answer(text="Yes.", usage=usage, calls=one.calls, model=one.served)

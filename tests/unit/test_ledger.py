@@ -291,6 +291,14 @@ def test_a_cache_lives_without_paging_as_long_as_the_provider_granted(lives, pau
     assert (third.cost_before > third.cost) is (cached == 0), "there is a gain only where the cache had died"
 
 
+@pytest.mark.parametrize(("pause", "cached"), [(299.0, 1_088), (310.0, 0)])
+def test_a_cache_lives_from_the_start_of_a_request_however_long_its_answer_takes(pause, cached):
+    store = Store()
+    first, long, *others = paused(MINUTES, pause)
+    play(store, [first, long._replace(took=250.0), *others])
+    assert told(store).calls[2].cached_before == cached
+
+
 def test_where_no_grant_is_told_the_marks_of_the_client_say_how_long_a_cache_lives():
     marked = {
         "role": "user",

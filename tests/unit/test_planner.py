@@ -560,6 +560,16 @@ def test_what_ended_at_a_mark_that_has_died_is_not_found():
     assert found == [100, 100, 3_600]
 
 
+@pytest.mark.parametrize(("marked", "found"), [(True, 1_750), (False, 1_400)])
+def test_what_a_hidden_leg_brought_is_found_where_the_leg_ended_at_a_mark(marked, found):
+    branch = Branch().send(*READ_A, marks=FIVE)
+    branch.table.set_marks(ends=False, anchors=[], legs=marked)
+    branch.table.keep_leg(1, 1, page_in("h1", text("d", 200)), [])
+    branch.send(*READ_A, *READ_B, marks=FIVE)
+    # The first call ends after 1,400 tokens; of the leg, what the model asked has 50 and the answer to it 300.
+    assert seen(branch, BY_MARKS)[handle(B)].found == found
+
+
 def test_a_page_goes_a_call_later_where_a_mark_before_it_makes_that_cheaper():
     branch = marked_branch()
     plan = propose(WantsTheOldest(), branch.table, branch.request.outside, BY_MARKS)

@@ -23,10 +23,13 @@ from pager.log.store import Stored
 from pager.log.stores import open_store
 from pager.paging.pager import Pager
 from pager.paging.pages.session_pages import SessionPages, TableSource
+from pager.paging.planner import is_warm
+from pager.paging.policy import Prices
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.pricing.rates import Models
 from pager.proxy.call_log import CallLog
-from pager.proxy.log_records import Incoming
+from pager.proxy.log_records import Incoming, Outcome
+from pager.request_values import Answer, Usage
 from pager.sessions.message_cache import MessageCache
 from pager.sessions.rebuild import Rebuilder
 from pager.wire import dialects
@@ -205,6 +208,35 @@ def test_a_session_that_is_read_again_goes_on_with_the_same_bytes():
     assert handle(A).encode() not in bodies[1]
     assert all(handle(A).encode() in body for body in bodies[2:])
     assert bodies[4].startswith(bodies[3][:-2])
+
+
+@pytest.mark.parametrize("read_again", [False, True])
+@pytest.mark.parametrize(("pause", "warm"), [(299.0, True), (310.0, False)])
+def test_a_cache_lives_from_the_start_of_a_request_however_long_its_answer_takes(pause, warm, read_again):
+    store = open_store("memory:")
+    models = Models.load().using(Prices(read=0.1, write=1.25, output=5.0, ttl_seconds=300.0))
+
+    def call_log():
+        pager = Pager(Arms(NamedPolicy("greedy", Greedy())), models, dialects.load, marks=False)
+        return CallLog(store, dialects.load, 10, pager)
+
+    async def play():
+        first = call_log()
+        entry = await first.receive(incoming(*START, headers={"x-session-id": "s"}, at=1_000.0))
+        leg, said = hidden_leg(), msgspec.json.encode(hidden_leg())
+        asked = LegFinished(*entry.address, 1, said=sha256(said).hexdigest(), body=sha256(b"").hexdigest(), size=0)
+        entry.paged.table.apply(asked, leg)
+        await first.decide(entry, 1_100.0, [asked], {sha256(said).digest(): said, sha256(b"").digest(): b""})
+        outcome = Outcome(200, b"{}", 1.0, 250_000.0, 1_250.0, legs=1)
+        first.answered(entry, Answer(text="I look.Yes.", usage=Usage(9_000, 0, 9_000)), outcome, 0)
+        await first.drain()
+        more = (*START, say("I look.Yes."), user("more"))
+        later = call_log() if read_again else first
+        return await later.receive(incoming(*more, headers={"x-session-id": "s"}, at=1_000.0 + pause))
+
+    entry = asyncio.run(play())
+    assert entry.placement.call == 2
+    assert is_warm(entry.paged.table, entry.paged.terms) is warm
 
 
 @pytest.mark.parametrize("read_again", [False, True])
