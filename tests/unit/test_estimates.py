@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import pytest
 from chat_items import user
 from logged_sessions import incoming
 
@@ -34,10 +35,11 @@ class Counted:
         return await self.call_log.receive(incoming(*messages, **{"tools": TOOLS, **more}))
 
 
-def plainly(*messages, model="gpt-4o"):
+def plainly(*messages, model="gpt-4o", tools=True):
     counter, family = Counter(), family_of(model)
     decoded = [CHAT.decode(json.dumps(message).encode()) for message in messages]
-    return sum(counter.count_message(message, family) for message in decoded) + counter.count(json.dumps(TOOLS), family)
+    around = counter.count(json.dumps(TOOLS), family) if tools else 0
+    return sum(counter.count_message(message, family) for message in decoded) + around
 
 
 LARGE = "The harbour master counts the boats. " * (COUNTED_AT_ONCE // 20)
@@ -65,19 +67,24 @@ def test_a_change_of_model_in_mid_session_counts_with_the_new_ones_tokens():
     assert counted(*both, headers=headers, model="claude-sonnet-4-5") == plainly(*both, model="claude-sonnet-4-5")
 
 
-def test_a_small_prompt_does_not_wait_for_a_large_one():
+PROMPTS = {"one long text": [user(LARGE * 100)], "many messages": [user(f"{n} {LARGE}") for n in range(100)]}
+
+
+@pytest.mark.parametrize("messages", PROMPTS.values(), ids=PROMPTS)
+def test_a_small_prompt_does_not_wait_for_a_large_one(messages):
     async def play():
         counted = Counted()
         await counted.estimates.warm_up()
-        large = asyncio.create_task(counted.estimates.count(await counted.entry(user(LARGE * 100))))
+        entry, other = [await counted.call_log.receive(incoming(*prompt)) for prompt in (messages, [user(LARGE)])]
+        large = asyncio.create_task(counted.estimates.count(entry))
         await asyncio.sleep(0)
-        small = await counted.estimates.count(await counted.entry(user(LARGE)))
+        small = await counted.estimates.count(other)
         waiting = not large.done()
         return small, waiting, await large
 
     small, waiting, large = asyncio.run(play())
     assert waiting
-    assert (small, large) == (plainly(user(LARGE)), plainly(user(LARGE * 100)))
+    assert (small, large) == (plainly(user(LARGE), tools=False), plainly(*messages, tools=False))
 
 
 def test_a_prompt_of_many_messages_is_counted_in_turns_as_in_one():

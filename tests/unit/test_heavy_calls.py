@@ -4,15 +4,20 @@ import asyncio
 import threading
 
 import pytest
-from chat_items import call, result, user
+from chat_items import call, encoded, result, user
 from logged_sessions import incoming, paging
 from waiting import PATIENCE
 
+from pager.config.settings import Settings, UpstreamSettings
 from pager.log.events import CallReceived
 from pager.log.stores import open_store
+from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.rates import in_force
+from pager.proxy.call import Pipeline
 from pager.proxy.call_log import CallLog
 from pager.proxy.hot_sessions import HEAVY_MESSAGES
+from pager.proxy.upstream import Upstream
+from pager.testing.scripted import Say, Script
 from pager.wire import dialects
 
 CHAT = dialects.load("chat")
@@ -63,6 +68,75 @@ def test_a_heavy_call_is_planned_while_other_sessions_go_on():
     assert under_way
     assert entry.paged is not None
     assert entry.session.unpaged == ""
+
+
+PROSE = "Does what its name says, and nothing else. " * 5
+
+
+class Waiting:
+    """A wire format in which one step of a call waits until other calls are through."""
+
+    def __init__(self, dialect, step):
+        self.dialect, self.step = dialect, step
+        self.go_on, self.waited = threading.Event(), []
+
+    def __getattr__(self, name):
+        found = getattr(self.dialect, name)
+        if name != self.step:
+            return found
+
+        def wait(*given, **named):
+            self.waited.append(self.go_on.wait(PATIENCE))
+            return found(*given, **named)
+
+        return wait
+
+
+async def answer(pipeline, dialect, body):
+    """The status of the answer to a call."""
+    parts, sent = [{"type": "http.request", "body": body, "more_body": False}], []
+    path = f"/v1{dialect.path}"
+    scope = {"method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": []}
+
+    async def receive():
+        return parts.pop() if parts else await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    await pipeline.call(dialect, scope, receive, send)
+    return sent[0]["status"]
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # in an instant, to the kernel
+@pytest.mark.parametrize("step", ["parse", "decode", "offers"])
+def test_a_call_with_ten_thousand_tools_is_read_and_planned_while_others_are_answered(scripted, step):
+    """Where a step of it is done on the event loop, no other call is answered before its end."""
+    scripted.play(Script([Say("Yes."), Say("Yes.")]))
+    settings = Settings(upstream=UpstreamSettings(url=scripted.url))
+    tools = [{"type": "function", "function": {"name": f"tool_{n}", "description": PROSE}} for n in range(10_000)]
+    large = encoded({"model": "m", "messages": [user("go")], "tools": tools})
+    light = encoded({"model": "m", "messages": [user("on")]})
+    waiting = Waiting(CHAT, step)
+
+    async def play():
+        pager = paging("fifo_age", models=in_force("", {}), tools=Shortening())
+        upstream, call_log = Upstream(settings.upstream, {}), CallLog(open_store("memory:"), dialects.load, 10, pager)
+        pipeline = Pipeline(settings, upstream, call_log, {}, pager=pager)
+        await upstream.start()
+        try:
+            heavy = asyncio.create_task(answer(pipeline, waiting, large))
+            await asyncio.sleep(0)
+            others = await answer(pipeline, CHAT, light)
+            waiting.go_on.set()
+            return others, await heavy
+        finally:
+            await pipeline.drain()
+            await upstream.close()
+
+    assert asyncio.run(play()) == (200, 200)
+    assert waiting.waited
+    assert all(waiting.waited), "the other call had to wait"
 
 
 @pytest.mark.parametrize("session", ["heavy", "new"])
