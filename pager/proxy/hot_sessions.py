@@ -38,12 +38,14 @@ from pager.wire.dialect import Dialect
 
 HEAVY_MESSAGES = 1_000  # from here on a request is read and planned in a thread
 HEAVY_BYTES = 2 << 20
+HEAVY_TOOLS = 256 << 10  # bytes outside of the messages; new tools take a second for each MiB
 CANDIDATES = 2  # sessions read from the store because a history names ids of theirs, which prove nothing
 
 
 def is_heavy(request: Request) -> bool:
     """Whether work on a request may take so long that other calls would notice."""
-    return len(request.digests) > HEAVY_MESSAGES or len(request.body) > HEAVY_BYTES
+    many, large = len(request.digests) > HEAVY_MESSAGES, len(request.body) > HEAVY_BYTES
+    return many or large or request.outside > HEAVY_TOOLS
 
 
 class HotSessions:

@@ -109,12 +109,12 @@ async def answer(pipeline, dialect, body):
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # in an instant, to the kernel
-@pytest.mark.parametrize("step", ["parse", "decode", "offers"])
-def test_a_call_with_ten_thousand_tools_is_read_and_planned_while_others_are_answered(scripted, step):
+@pytest.mark.parametrize(("step", "prose"), [("parse", PROSE), ("decode", PROSE), ("offers", PROSE), ("offers", "")])
+def test_a_call_with_ten_thousand_tools_is_read_and_planned_while_others_are_answered(scripted, step, prose):
     """Where a step of it is done on the event loop, no other call is answered before its end."""
     scripted.play(Script([Say("Yes."), Say("Yes.")]))
     settings = Settings(upstream=UpstreamSettings(url=scripted.url))
-    tools = [{"type": "function", "function": {"name": f"tool_{n}", "description": PROSE}} for n in range(10_000)]
+    tools = [{"type": "function", "function": {"name": f"tool_{n}", "description": prose}} for n in range(10_000)]
     large = encoded({"model": "m", "messages": [user("go")], "tools": tools})
     light = encoded({"model": "m", "messages": [user("on")]})
     waiting = Waiting(CHAT, step)
