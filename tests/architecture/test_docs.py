@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pager.cli.main import command_names
+from benchmarks import lifetimes
+from pager.cli.main import command_names, command_parser
+from pager.cli.replay import LIFETIMES
+from pager.pricing.rates import named_prices
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -83,6 +86,59 @@ def test_the_readme_quotes_policies_as_the_benchmarks_page_has_them():
     for policy, cost, tokens, costs_more, sessions, worst in quoted:
         assert by_policy[policy] == (cost, tokens, costs_more, worst)
         assert section.lstrip().startswith(f"{sessions} sessions")
+
+
+def test_the_readme_has_a_row_for_each_lifetime_and_price_list_with_the_command_that_measures_it():
+    _, _, rest = README.partition("<!-- lifetimes -->\n")
+    block, end, _ = rest.partition("<!-- /lifetimes -->")
+    assert end
+    assert f"`{lifetimes.COMMAND}`" in block
+    rows = [[cell.strip(" `") for cell in row.split("|")[1:-1]] for row in block.splitlines() if "--prices" in row]
+    assert [(row[0], row[1], row[-1]) for row in rows] == [
+        (case.client, case.generation, f"--prices {case.prices} {case.options}") for case in lifetimes.CASES
+    ]
+    assert {row[0].partition(",")[0] for row in rows} >= {"5 minutes", "1 hour"}
+    ((command, subcommand, *given),) = (
+        line.split() for line in re.findall(r"`(ctxpager replay [^`]+)`", block.replace("\n", " "))
+    )
+    for row, case in zip(rows, lifetimes.CASES, strict=True):
+        options = command_parser().parse_args([subcommand, *given, *row[-1].split()])
+        assert command == "ctxpager"
+        assert named_prices(case.prices)
+        assert options.caching == ("marks" if case.cache.marks else "prefix")
+        assert LIFETIMES.get(options.lifetime, 0.0) == case.cache.lifetime
+        assert all(re.fullmatch(r"[+-]\d+\.\d %|\d+ of \d+", figure) for figure in row[2:-1])
+
+
+# ---------------------------------------------------------------- what users of some clients must know
+
+LOADS_TOOLS_WHEN_NEEDED = "ANTHROPIC_BASE_URL=http://127.0.0.1:8787 ENABLE_TOOL_SEARCH=true claude"
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/tools.md", "docs/analyze.md"])
+def test_claude_code_is_started_so_that_it_loads_tools_when_they_are_needed(name):
+    lines = [line for line in (ROOT / name).read_text().splitlines() if "ANTHROPIC_BASE_URL=" in line]
+    assert [line for line in lines if LOADS_TOOLS_WHEN_NEEDED in line] == lines != []
+
+
+def test_no_document_starts_claude_code_with_all_tools_in_its_prompt():
+    for path in DOCUMENTS:
+        for line in path.read_text().splitlines():
+            assert not re.search(r"ANTHROPIC_BASE_URL=\S+ claude\b", line), f"{path.name}: {line}"
+
+
+@pytest.mark.parametrize(
+    ("client", "reason", "way_out"),
+    [
+        ("AI SDK `openai.responses()`", "`item_reference`", "store: false"),
+        ("`tool_runner` of both Anthropic SDKs", "`thread`", "thread=False"),
+    ],
+)
+def test_clients_that_are_not_paged_are_named_with_the_reason_and_the_way_out(client, reason, way_out):
+    (row,) = (line for line in (ROOT / "docs/paging.md").read_text().splitlines() if line.startswith(f"| {client}"))
+    assert reason in row
+    assert way_out in row
+    assert reason.strip("`") in (ROOT / "docs/limits.md").read_text()
 
 
 def test_the_readme_quotes_the_report_as_the_page_on_reports_has_it():

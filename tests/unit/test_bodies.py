@@ -2,14 +2,17 @@
 
 import asyncio
 import gzip
+import tomllib
 import zlib
 from itertools import pairwise
+from pathlib import Path
 
 import brotli
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.requirements import Requirement
 
 from pager.errors import BodyTooLarge, BodyTooSlow, NotUnderstood
 from pager.proxy.request_body import (
@@ -140,6 +143,13 @@ def test_a_bomb_is_unpacked_in_small_pieces(encoding, compress):
     sizes = [len(piece) for piece in ContentDecoder(encoding).feed(bomb)]
     assert sum(sizes) == 20_000_000
     assert max(sizes) <= 2 * GIVEN
+
+
+def test_no_brotli_is_installed_that_can_not_unpack_in_small_pieces():
+    """Versions before 1.2 have no ``output_buffer_limit``: all that was packed came out at once."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    (needed,) = (one for one in map(Requirement, project["dependencies"]) if one.name == "brotli")
+    assert [needed.specifier.contains(version) for version in ("1.0.9", "1.1.0", "1.2.0")] == [False, False, True]
 
 
 @pytest.mark.parametrize(("encoding", "compress"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])

@@ -1,6 +1,7 @@
 """The fault loop as a conversation: the commands that it yields, and what it is given for them."""
 
 import asyncio
+import gzip
 import json
 
 import pytest
@@ -21,6 +22,7 @@ from pager.proxy.page_in_loop import (
     InThread,
     LegBroke,
     LoopSettings,
+    PassOn,
     ReadBody,
     ReadChunk,
     ResponseHead,
@@ -64,7 +66,7 @@ def asks_for(handle):
 class Talk:
     """A fault loop of the last of some calls, and everything that it asked for."""
 
-    def __init__(self):
+    def __init__(self, largest=1 << 20):
         rule = NamedPolicy("fifo_age", load_policy("fifo_age", {"age": 2}))
         pager = Pager(Arms(rule), in_force("", {}), dialects.load, marks=False)
         call_log = CallLog(open_store("memory:"), dialects.load, 10, pager)
@@ -77,10 +79,10 @@ class Talk:
 
         call = asyncio.run(play())
         self.attempt = Attempt(keep=1 << 20)
-        settings = LoopSettings(RetryLimits(2, 60.0), 1 << 20, lambda: 0.0, lambda: 0.0, lambda: 0.0)
+        settings = LoopSettings(RetryLimits(2, 60.0), largest, lambda: 0.0, lambda: 0.0, lambda: 0.0)
         self.loop = FaultLoop(call, call.paged, body(7), pager, self.attempt, settings)
         self.flow = self.loop.flow()
-        self.asked = []
+        self.asked, self.headers = [], {}
         self.handle = HANDLE.findall(call.paged.outgoing.body().decode())[0]
 
     def play(self, *responses):
@@ -102,9 +104,10 @@ class Talk:
                         continue
                     status, data = response
                     self.attempt.status, self.attempt.headers = status, [(b"content-type", b"application/json")]
-                    result = ResponseHead(status, JSON)
-                case ReadBody():
-                    result = data
+                    result = ResponseHead(status, JSON | self.headers)
+                case ReadBody(limit):
+                    read = len(data) if limit is None else limit + 1  # no more than it takes to know that it is longer
+                    result, data = data[:read], data[read:]
                 case ReadChunk():
                     result, data = data, b""
                 case InThread():
@@ -166,3 +169,26 @@ def test_an_error_that_stays_reaches_the_client_as_it_came(talk):
     assert [type(command) for command in talk.asked][-2:] == [StartReply, Show]
     assert talk.of(Show)[-1].data == b"busy"
     assert [failed.wait for failed in talk.events(LegFailed)] == [0.5, 1.0, None]
+
+
+def passes_on(talk, answer):
+    """Whether the client gets the beginning of an answer as it came, and its rest unread."""
+    assert talk.play((200, answer))
+    (begun,) = talk.of(Show)
+    return answer.startswith(begun.data) and [type(command) for command in talk.asked][-1] is PassOn
+
+
+def test_an_answer_in_one_piece_is_read_up_to_the_limit_and_else_passed_on():
+    talk = Talk(largest=2_000)
+    assert passes_on(talk, said(content="x" * 10_000))
+    assert [len(command.data) for command in talk.of(Show)] == [2_001]
+    assert not passes_on(Talk(largest=20_000), said(content="x" * 10_000))
+
+
+def test_an_answer_in_one_piece_is_unpacked_up_to_the_limit_and_else_passed_on():
+    answer = gzip.compress(said(content="x" * 10_000))
+    for largest, passed_on in ((2_000, True), (20_000, False)):
+        talk = Talk(largest)
+        talk.headers = {"content-encoding": "gzip"}
+        assert passes_on(talk, answer) is passed_on
+        assert b"".join(talk.attempt.chunks) == (answer if passed_on else said(content="x" * 10_000))

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pager.config.settings import UpstreamSettings as Settings
-from pager.proxy.upstream import Upstream, passed_on
+from pager.proxy.upstream import Upstream, passed_on, read_up_to
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,19 @@ def test_a_pool_that_was_not_opened_says_so():
 
 def test_a_pool_that_was_not_opened_can_be_closed():
     asyncio.run(Upstream(Settings(), {}).close())
+
+
+def test_of_an_answer_that_is_longer_than_the_limit_no_more_is_read_than_shows_it():
+    read = []
+
+    class Long:
+        async def iter_any(self):
+            for _ in range(100):
+                read.append(b"x" * 10)
+                yield read[-1]
+
+    class Response:
+        content = Long()
+
+    assert asyncio.run(read_up_to(Response(), 35)) == b"x" * 40
+    assert len(read) == 4

@@ -32,6 +32,7 @@ from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming
 from pager.proxy.page_in_loop import FaultLoop, LoopSettings
 from pager.proxy.relay import Relay
+from pager.proxy.request_body import GIVEN
 from pager.proxy.retries import RetryLimits
 from pager.proxy.upstream import Upstream
 from pager.testing.scripted import (
@@ -452,6 +453,21 @@ def test_a_stream_that_stands_still_gets_heartbeats(stage, backstage, wire, answ
     assert b"fine" in b"".join(got)
     assert not re.search(rb"page_in|pg_[0-9a-f]", b"".join(got))
     assert len(stage.received) == 1 + len(answers)
+
+
+def test_a_compressed_stream_is_unpacked_and_passed_on_in_small_pieces(stage, backstage):
+    """However much is packed into it, no more than a few pieces of it are in memory."""
+    text = b"x" * 1_000
+    event = b'data: {"id":"1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
+    packed = gzip.compress(event % text * 8_000 + b"data: [DONE]\n\n")
+    assert len(packed) < GIVEN, "all of it comes in at once"
+    stage.play()
+    agent = stage.agent("chat").opened()
+    calls = [*agent.tee.sent, json.dumps(agent.body(stream=True)).encode()]
+    stage.play(Reply(200, packed, {"content-type": "text/event-stream", "content-encoding": "gzip"}), opening=False)
+    got = backstage.run(_beaten(stage.scripted, dialects.load("chat"), calls))
+    assert b"".join(got).count(text) == 8_000
+    assert max(map(len, got)) < 3 * GIVEN
 
 
 async def _beaten(scripted, dialect, calls):
