@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from logged_sessions import grown, log_in_folder
 from waiting import PATIENCE
 
 from instrumentation.reports.table import columns
@@ -85,3 +86,22 @@ def test_a_terminal_that_has_all_letters_gets_them():
 
 def test_a_way_to_treat_letters_that_the_user_chose_stays():
     assert printed("▁", "ascii:backslashreplace") == b"\\u2581\n"
+
+
+def test_commands_print_a_likeness_on_a_terminal_that_knows_ascii_alone(tmp_path):
+    log_in_folder(tmp_path / "log", grown(4), harness="größe▁/1")
+    (tmp_path / "empty.toml").touch()
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+
+    def ran(*arguments):
+        command = [sys.executable, "-m", "pager.cli", *arguments, "--data-dir", str(tmp_path / "log")]
+        config = ["--config", str(tmp_path / "empty.toml")]
+        done = subprocess.run([*command, *config], capture_output=True, timeout=PATIENCE, check=False, env=env)
+        return done.returncode, done.stdout.decode("ascii"), done.stderr.decode("ascii")
+
+    status, out, err = ran("report", "--by", "harness")
+    assert (status, err) == (0, "")
+    assert "gr??e_" in out
+    status, out, err = ran("report", "keine größe")
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"ctxpager: .*keine gr\S+e.*\n", err), "one line that says what is wrong"

@@ -5,10 +5,14 @@ import io
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import sysconfig
 from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 from urllib.request import urlopen
 
 import pytest
@@ -17,7 +21,6 @@ from rich.console import Console
 from waiting import PATIENCE
 
 from instrumentation.reports.gather import Wanted, gather
-from pager.cli import main
 from pager.log.events import (
     AnswerFinished,
     CallReceived,
@@ -41,19 +44,45 @@ from pager.wire.chat.scripted import Scripted as Chat
 from pager.wire.dialects import load
 
 
+class Shell(NamedTuple):
+    """A user's shell in a folder, from which ``ctxpager`` is not found by its name."""
+
+    folder: Path
+    path: str
+
+    def run(self, command):
+        """What a command line prints."""
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            cwd=self.folder,
+            env={**os.environ, "PATH": self.path},
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), command
+        return done.stdout
+
+
 @pytest.fixture(scope="module")
-def played(tmp_path_factory):
-    """What the demo printed, and the folder of its log."""
-    folder = tmp_path_factory.mktemp("demo") / "log"
-    out = subprocess.run(
-        [sys.executable, "-m", "pager.cli", "demo", "--data-dir", str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    assert out.stderr == ""
-    return " ".join(out.stdout.split()), folder
+def shell(tmp_path_factory):
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    without = [folder for folder in folders if not (Path(folder) / "ctxpager").exists()]
+    return Shell(tmp_path_factory.mktemp("the demo"), os.pathsep.join(without))
+
+
+@pytest.fixture(scope="module")
+def lines(shell):
+    """What the demo printed."""
+    program = os.path.relpath(Path(sysconfig.get_path("scripts")) / "ctxpager", shell.folder)
+    return shell.run(shlex.join([program, "demo", "--data-dir", "a log"])).splitlines()
+
+
+@pytest.fixture(scope="module")
+def played(shell, lines):
+    """What the demo printed, as one line, and the folder of its log."""
+    return " ".join(" ".join(lines).split()), shell.folder / "a log"
 
 
 @pytest.fixture(scope="module")
@@ -151,13 +180,15 @@ def test_the_demo_plays_every_call_of_its_script_in_both_sessions(logged):
     assert not [event for event in logged[demo.WITHOUT] if isinstance(event, Repacked)]
 
 
-def test_the_demos_next_steps_work_as_they_are_printed(played, capsys):
-    printed, folder = played
-    assert f"ctxpager report demo --data-dir {folder}" in printed
-    assert f"ctxpager serve --data-dir {folder}" in printed, "nobody stays to serve the dashboard"
-    assert "http://" not in printed
-    assert main.main(["report", "demo", "--data-dir", str(folder)]) == 0
-    assert MODEL in capsys.readouterr().out
+def test_the_demos_next_steps_work_as_they_are_printed(shell, lines):
+    """Also where ``ctxpager`` is not on the path, as after ``make demo``, and where the folder's name has a blank."""
+    steps = dict(re.split(r"  +", line, maxsplit=1) for line in lines[-4:])
+    assert list(steps) == ["dashboard", "in detail", "your own logs", "your own calls"]
+    assert MODEL in shell.run(steps["in detail"])
+    assert "serve --data-dir" in steps["dashboard"], "nobody stays to serve the dashboard"
+    for name, command in (("dashboard", "serve"), ("your own logs", "analyze"), ("your own calls", "serve")):
+        assert f"usage: ctxpager {command} " in shell.run(f"{steps[name]} --help")
+    assert not [line for line in lines if "http://" in line]
 
 
 def test_in_a_terminal_the_dashboard_stays_until_it_is_interrupted(tmp_path):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -85,7 +86,7 @@ async def run(folder: Path, console: Console, weigh: Weigh, *, stay: bool = Fals
         finally:
             store.close()
         _sum_up(outcome, console)
-        _show(f"{root}/" if stay else f"{_command()} serve --data-dir {folder}", folder, console)
+        _show(f"{root}/" if stay else _command("serve", "--data-dir", str(folder)), folder, console)
         if stay:
             console.print("\nThe dashboard stays until Ctrl-C.", style="dim")
             await asyncio.Event().wait()
@@ -128,23 +129,21 @@ def _sum_up(outcome: DemoOutcome, console: Console) -> None:
 
 def _show(dashboard: str, folder: Path, console: Console) -> None:
     """Where to look, and what to do next; ``dashboard`` is its address, or the command that shows it."""
-    command = _command()
     for name, words in (
         ("dashboard", dashboard),
-        ("in detail", f"{command} report demo --data-dir {folder}"),
-        ("your own logs", f"{command} analyze"),
-        ("your own calls", f"{command} serve"),
+        ("in detail", _command("report", "demo", "--data-dir", str(folder))),
+        ("your own logs", _command("analyze")),
+        ("your own calls", _command("serve")),
     ):
         console.print(f"{name:<16}  {words}", soft_wrap=True, highlight=False)
 
 
-def _command() -> str:
-    """How the user can call this program: by its name where that is on the path, else by its file."""
+def _command(*arguments: str) -> str:
+    """How the user can call this program from a shell: by its name where that is on the path, else by its file."""
     program = Path(sys.argv[0]).absolute()
     found = shutil.which("ctxpager")
-    if program.name != "ctxpager" or (found and Path(found).samefile(program)):
-        return "ctxpager"
-    return os.path.relpath(program)
+    by_name = program.name != "ctxpager" or (found and Path(found).samefile(program))
+    return shlex.join(["ctxpager" if by_name else os.path.relpath(program), *arguments])
 
 
 @asynccontextmanager
