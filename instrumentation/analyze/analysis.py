@@ -12,8 +12,8 @@ from math import fsum
 from pathlib import Path
 from typing import NamedTuple
 
-from instrumentation.accounting.call_story import WASTE
-from instrumentation.accounting.waste.session_waste import Totals
+from instrumentation.accounting.story import WASTE
+from instrumentation.accounting.waste.anatomy import Totals
 from instrumentation.analyze.file_summaries import (
     AnalysisMethod,
     FileRun,

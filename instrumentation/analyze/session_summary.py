@@ -11,17 +11,17 @@ import msgspec
 
 from instrumentation.accounting import client_cost
 from instrumentation.accounting.billing import MILLION, Charged, priced_as
-from instrumentation.accounting.call_story import WASTE, Addable, StoryParts
 from instrumentation.accounting.client_cost import Counted
-from instrumentation.accounting.waste.branch import WasteBranch
-from instrumentation.accounting.waste.items import shared
-from instrumentation.accounting.waste.session_waste import (
+from instrumentation.accounting.story import WASTE, Addable, StoryParts
+from instrumentation.accounting.waste.anatomy import (
     Anatomy,
     CallAnatomy,
     Totals,
     anatomy,
     head_of,
 )
+from instrumentation.accounting.waste.branch import WasteBranch
+from instrumentation.accounting.waste.items import shared
 from instrumentation.replay.compare import Contender, outcomes_of
 from instrumentation.replay.player import PolicyOutcome
 from instrumentation.replay.prepared_recording import Prepared

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from instrumentation.accounting.call_story import Story
+from instrumentation.accounting.story import Story
 from instrumentation.dashboard.index import SessionIndex
 from instrumentation.reports import html_page as html
 from pager.config.settings import Settings

@@ -7,8 +7,8 @@ call costs as much before as after.
 from collections.abc import Iterable, Sequence
 
 from instrumentation.accounting.billing import UsageCost, cost
-from instrumentation.accounting.call_story import CallStory, Story, StoryParts
 from instrumentation.accounting.ledger.call_facts import AttemptFacts, facts, together
+from instrumentation.accounting.story import CallStory, Story, StoryParts
 from instrumentation.dashboard.index import client_tokens
 from pager.log.store import Stored
 from pager.pricing.rates import Models

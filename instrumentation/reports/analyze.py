@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from instrumentation.accounting.call_story import WASTE, StoryParts
+from instrumentation.accounting.story import WASTE, StoryParts
 from instrumentation.analyze.analysis import Analysis, FoundSession, wasted
 from instrumentation.analyze.session_summary import PaidCalls, Spending
 from instrumentation.replay.compare import PolicyRow

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import msgspec
 
 from instrumentation.accounting.call_addresses import meant
-from instrumentation.accounting.call_story import CallStory, PageStory, Story
 from instrumentation.accounting.ledger.sums import Ledger, ledger, story
+from instrumentation.accounting.story import CallStory, PageStory, Story
 from pager.errors import ConfigError, StoreCorrupt
 from pager.log.store import Store, Stored
 from pager.pricing.rates import Models

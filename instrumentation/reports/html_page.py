@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from instrumentation.accounting.call_story import WASTE, CallStory, Inflicted, PageStory, RepackStory, Story
+from instrumentation.accounting.story import WASTE, CallStory, Inflicted, PageStory, RepackStory, Story
 from instrumentation.reports.labels import PARTS
 
 SCRIPTS = (

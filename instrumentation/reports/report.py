@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from instrumentation.accounting.call_story import (
+from instrumentation.accounting.ledger.sums import LedgerRow, LedgerSums, peaks
+from instrumentation.accounting.story import (
     WASTE,
     CallStory,
     Story,
     StoryParts,
 )
-from instrumentation.accounting.ledger.sums import LedgerRow, LedgerSums, peaks
 from instrumentation.reports.gather import Report
 from instrumentation.reports.labels import PARTS
 from instrumentation.reports.table import counted, dollars, folded, one_line, percent, share_of, short, table

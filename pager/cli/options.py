@@ -123,7 +123,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 def write(options: argparse.Namespace, report: ModuleType, found: object, **own: object) -> None:
     """Write what was found in the format, and to the place, that the user wants; ``own`` are options of the text."""
-    from instrumentation.reports.formats import written
+    from instrumentation.reports.output_formats import written
 
     shown = sys.stdout.isatty() and not options.output
     width = get_terminal_size().columns if shown else 0

@@ -26,6 +26,7 @@ from pager.proxy import log_records, request_body
 from pager.proxy.attempt import Attempt, Failure, read_answer
 from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
+from pager.proxy.hidden_leg_retries import RetryLimits
 from pager.proxy.hot_sessions import HEAVY_BYTES, is_heavy
 from pager.proxy.keep_warm import Keeper
 from pager.proxy.log_records import Incoming, Outcome, PlacedCall, time_of
@@ -33,7 +34,6 @@ from pager.proxy.page_in_loop import FaultLoop, LoopSettings, as_it_came
 from pager.proxy.redaction import secrets_of
 from pager.proxy.relay import Relay, Scope, Send, refuse, streamed
 from pager.proxy.request_body import ClientLeft, Receive
-from pager.proxy.retries import RetryLimits
 from pager.proxy.serving.memory_trim import Memory
 from pager.proxy.serving.metrics import Meter
 from pager.proxy.token_counting import Estimates

@@ -30,12 +30,12 @@ from pager.paging.page_in import name_for
 from pager.paging.pager import Paged, Pager
 from pager.paging.planner import FILLED_AFTER_RESCUE, is_warm
 from pager.paging.render import Outgoing
-from pager.proxy import request_body, retries
+from pager.proxy import hidden_leg_retries, request_body
 from pager.proxy.attempt import Attempt
+from pager.proxy.hidden_leg_retries import Retries, RetryLimits, Setback
 from pager.proxy.log_records import PlacedCall
 from pager.proxy.redaction import redacted
 from pager.proxy.request_body import Body
-from pager.proxy.retries import Retries, RetryLimits, Setback
 from pager.proxy.stream_head import Opening
 from pager.tools.decide_forms import ToolAsSent
 from pager.wire.stitching import LegEnd, Stitcher
@@ -278,7 +278,7 @@ class FaultLoop:
     def _fail(self, head: ResponseHead) -> Flow[Came]:
         """Pass an error on as it came; where the client's stream has begun, it becomes an event in it."""
         body: bytes = yield ReadBody()
-        setback = retries.refused(head.status, head.headers, body, self._settings.now())
+        setback = hidden_leg_retries.refused(head.status, head.headers, body, self._settings.now())
         if (yield from self._again(setback)):
             return Came.AGAIN
         if self._refusal:

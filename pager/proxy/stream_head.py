@@ -6,7 +6,7 @@ event does not reach the client.
 """
 
 from pager.paging.context_length import Overflow, overflow
-from pager.proxy.retries import Setback, stream_error
+from pager.proxy.hidden_leg_retries import Setback, stream_error
 from pager.wire.sse import Decoder
 
 EVENTS = 4

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from waiting import PATIENCE
 
-from instrumentation.accounting.call_story import (
+from instrumentation.accounting.story import (
     CallStory,
     Inflicted,
     PageStory,

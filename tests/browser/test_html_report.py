@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from instrumentation.accounting.call_story import (
+from instrumentation.accounting.story import (
     WASTE,
     CallStory,
     PageStory,

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from instrumentation.reports import table
-from instrumentation.reports.formats import formats
+from instrumentation.reports.output_formats import formats
 from pager.cli.main import command_names, command_parser
 
 REPORTS = [name for name in command_names() if find_spec(f"instrumentation.reports.{name}")]

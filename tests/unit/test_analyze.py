@@ -17,8 +17,8 @@ from laws import examples
 
 from benchmarks.shared import agent_logs
 from instrumentation.accounting.cache_lifetimes import shown
-from instrumentation.accounting.call_story import WASTE
-from instrumentation.accounting.waste.session_waste import Totals, anatomy
+from instrumentation.accounting.story import WASTE
+from instrumentation.accounting.waste.anatomy import Totals, anatomy
 from instrumentation.analyze.analysis import (
     SessionFilter,
     analyze,

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from laws import examples
 
 from instrumentation.accounting.billing import tokens_in
-from instrumentation.accounting.call_story import StoryParts
 from instrumentation.accounting.item_sizes import PICTURE
+from instrumentation.accounting.story import StoryParts
+from instrumentation.accounting.waste.anatomy import Totals, anatomy
 from instrumentation.accounting.waste.items import shared, taken_apart
-from instrumentation.accounting.waste.session_waste import Totals, anatomy
 from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording import RecordedCall, Recording
 from instrumentation.replay.recording_files import files, load

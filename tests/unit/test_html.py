@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instrumentation.accounting.call_story import (
+from instrumentation.accounting.story import (
     WASTE,
     CallStory,
     PageStory,

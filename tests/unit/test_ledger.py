@@ -13,14 +13,6 @@ from logged_sessions import ANTHROPIC, START, LoggedCall, asks_for, body, grown,
 from work import steps
 
 from instrumentation.accounting.billing import tokens_in, units
-from instrumentation.accounting.call_story import (
-    WASTE,
-    CallStory,
-    Inflicted,
-    RepackStory,
-    Story,
-    StoryParts,
-)
 from instrumentation.accounting.ledger.call_facts import facts, together
 from instrumentation.accounting.ledger.money import (
     Rates,
@@ -36,6 +28,14 @@ from instrumentation.accounting.ledger.sums import (
     peaks,
     recordings,
     story,
+)
+from instrumentation.accounting.story import (
+    WASTE,
+    CallStory,
+    Inflicted,
+    RepackStory,
+    Story,
+    StoryParts,
 )
 from pager.errors import ConfigError
 from pager.log.events import (

@@ -15,6 +15,7 @@ from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.attempt import Attempt
 from pager.proxy.call_log import CallLog
+from pager.proxy.hidden_leg_retries import RetryLimits
 from pager.proxy.log_records import Incoming
 from pager.proxy.page_in_loop import (
     Append,
@@ -31,7 +32,6 @@ from pager.proxy.page_in_loop import (
     StartReply,
     Wait,
 )
-from pager.proxy.retries import RetryLimits
 from pager.wire import dialects
 
 CHAT = dialects.load("chat")

@@ -8,7 +8,8 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from instrumentation.accounting.call_story import (
+from instrumentation.accounting.ledger.sums import ledger
+from instrumentation.accounting.story import (
     CallStory,
     Inflicted,
     PageStory,
@@ -16,16 +17,15 @@ from instrumentation.accounting.call_story import (
     Story,
     StoryParts,
 )
-from instrumentation.accounting.ledger.sums import ledger
 from instrumentation.reports import gather as report
 from instrumentation.reports import report as report_words
-from instrumentation.reports.formats import written
 from instrumentation.reports.gather import (
     Report,
     Wanted,
     gather,
     since,
 )
+from instrumentation.reports.output_formats import written
 from pager.errors import ConfigError, StoreCorrupt
 from pager.log.events import (
     AnswerFinished,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pager.log.events import FailurePhase
-from pager.proxy.retries import (
+from pager.proxy.hidden_leg_retries import (
     FIRST_DELAY,
     JITTER,
     LONGEST_DELAY,

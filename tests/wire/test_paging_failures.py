@@ -29,11 +29,11 @@ from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.attempt import Attempt
 from pager.proxy.call_log import CallLog
+from pager.proxy.hidden_leg_retries import RetryLimits
 from pager.proxy.log_records import Incoming
 from pager.proxy.page_in_loop import FaultLoop, LoopSettings
 from pager.proxy.relay import Relay
 from pager.proxy.request_body import GIVEN
-from pager.proxy.retries import RetryLimits
 from pager.proxy.upstream import Upstream
 from pager.testing.scripted import (
     Call,

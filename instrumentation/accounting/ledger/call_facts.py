@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from instrumentation.accounting.call_story import RepackStory
+from instrumentation.accounting.story import RepackStory
 from pager.log.bypass_reasons import WENT_IN_FULL
 from pager.log.events import (
     AnswerFinished,

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from instrumentation.accounting.call_story import PageStory, StoryParts
 from instrumentation.accounting.ledger.sent_parts import ClientPages, Whole
 from instrumentation.accounting.logged_prompts import client_calls
-from instrumentation.accounting.waste.session_waste import (
+from instrumentation.accounting.story import PageStory, StoryParts
+from instrumentation.accounting.waste.anatomy import (
     Anatomy,
     CallAnatomy,
     anatomy,

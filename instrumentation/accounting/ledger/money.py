@@ -23,7 +23,7 @@ from instrumentation.accounting.billing import (
     cost,
     priced_as,
 )
-from instrumentation.accounting.call_story import Inflicted, RepackStory, StoryParts
+from instrumentation.accounting.story import Inflicted, RepackStory, StoryParts
 from pager.log.events import LegFinished
 from pager.paging.pages.page_table import common_length
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR

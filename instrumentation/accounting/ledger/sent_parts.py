@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from instrumentation.accounting.call_story import PageStory, StoryParts
+from instrumentation.accounting.story import PageStory, StoryParts
 from instrumentation.replay.paged_prompts import short_tools
 from instrumentation.replay.prepared_recording import PreparedCall
 from pager.paging.pages.duplicates import handle_in, next_name

@@ -7,12 +7,6 @@ import msgspec
 
 from instrumentation.accounting.billing import Prompt
 from instrumentation.accounting.call_addresses import meant
-from instrumentation.accounting.call_story import (
-    CallStory,
-    PageStory,
-    Story,
-    StoryParts,
-)
 from instrumentation.accounting.ledger.call_facts import (
     AttemptFacts,
     SessionFacts,
@@ -30,6 +24,12 @@ from instrumentation.accounting.ledger.money import (
 )
 from instrumentation.accounting.ledger.sent_parts import sent_parts, shortened
 from instrumentation.accounting.ledger.upstream import watch
+from instrumentation.accounting.story import (
+    CallStory,
+    PageStory,
+    Story,
+    StoryParts,
+)
 from instrumentation.replay import recording_from_log
 from instrumentation.replay.paged_prompts import PagedPrompts, followed_by
 from instrumentation.replay.recording import RecordedCall, Recording

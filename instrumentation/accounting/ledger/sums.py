@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
-from instrumentation.accounting.call_story import CallFigures, CallStory, RepackStory, Story, StoryParts
 from instrumentation.accounting.ledger.session_story import recordings, story
+from instrumentation.accounting.story import CallFigures, CallStory, RepackStory, Story, StoryParts
 
 __all__ = ["KEYS", "Ledger", "LedgerRow", "LedgerSums", "grouped", "ledger", "peaks", "recordings", "story"]
 

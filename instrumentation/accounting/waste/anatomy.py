@@ -1,6 +1,6 @@
 """Takes the prompts of a session apart: every token of every call by what it is, and by why it need not have been sent.
 
-The definitions are those of ``story.Parts``; docs/waste.md says them for users. The tokens are those that replay
+The definitions are those of ``StoryParts``; docs/waste.md says them for users. The tokens are those that replay
 counts, so that the parts of a call add up to its prompt as it is priced.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from instrumentation.accounting.billing import tokens_in
-from instrumentation.accounting.call_story import WASTE, Addable, PageStory, StoryParts
+from instrumentation.accounting.story import WASTE, Addable, PageStory, StoryParts
 from instrumentation.accounting.waste.branch import WasteBranch, WastePage
 from instrumentation.accounting.waste.items import shared, taken_apart
 from instrumentation.replay.page_needs import Need
