@@ -257,13 +257,20 @@ def _error(message: str) -> Any:  # noqa: ANN401 - the package has no types
     return ValidationError(message)
 
 
-def _reference(validator: Any, reference: str, instance: Any, _: object) -> Iterator[Any]:  # noqa: ANN401 - any JSON
+def _reference(validator: Any, reference: Any, instance: Any, _: object) -> Iterator[Any]:  # noqa: ANN401 - any JSON
     """A schema elsewhere. It may lie where none is expected, and was not checked with the root then."""
     from referencing.exceptions import Unresolvable
 
+    if not isinstance(reference, str):  # which draft 4 does not forbid
+        raise _Unchecked
     try:
         target = validator._resolver.lookup(reference)  # noqa: SLF001 - as the package's own keyword does
-    except (Unresolvable, AttributeError, TypeError, ValueError) as error:  # a path through a number, no address, ...
+    except (
+        Unresolvable,
+        AttributeError,  # not documented: a property named $id on the way, taken for the schema's
+        TypeError,  # not documented: a path through a number
+        ValueError,  # of urllib and int: no address, no place in a list
+    ) as error:
         raise _Unchecked from error
     budget = _budget.get()
     if budget.sound is not None and id(target.contents) not in budget.sound:

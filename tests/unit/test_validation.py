@@ -178,6 +178,7 @@ def test_one_and_one_point_nothing_are_the_same_item_and_true_is_not():
         {"$ref": "#/x-own", "x-own": {"type": "text"}},
         {"$ref": "#/x-own", "x-own": {"$ref": "#/x-own/y", "y": {"type": "text"}}},
         {"$ref": "#/minimum/x", "minimum": 1},
+        {"$ref": "#/allOf/first", "allOf": [{}]},
         {"$ref": "http://[no address"},
         {"$schema": DRAFT_7, "$ref": "#/dependencies/a", "dependencies": {"$id": ["id"]}},
         {"$schema": "http://json-schema.org/draft-04/schema#", "$ref": 1},

@@ -1,9 +1,11 @@
 """Follows one branch of a session call by call: the parts of its prompt, and which of its pages are waste.
 
+This is not the page table, because it must undo: where a client takes back the end of its prompt, the pages that only
+that end superseded count in full again here, while the page table never forgets what was superseded. What both do
+alike they share: names of duplicates (``pages.duplicates``) and what a call supersedes (``pages.staleness``).
+
 The part of a page depends on the prompt around it and on the last call that needs its content, on nothing else. It is
-counted again only when one of these changes, so that a call costs work for its new items. Where a client takes back the
-end of its prompt, the effects of that end on the pages before it are taken back, too. That is why this is not the page
-table, which never forgets that a page is superseded; duplicates are the same for both (``pages.duplicates``).
+counted again only when one of these changes, so that a call costs work for its new items.
 """
 
 from collections import Counter
