@@ -2,7 +2,7 @@
 
 A request is kept as the client's own bytes plus the spans in them. Messages are known by the SHA-256 of their raw bytes
 (``digest``) and compared across calls by the SHA-256 of a normalised form (``norm``), because clients re-serialise,
-move ``cache_control`` and drop ids between calls, while what they said stays the same.
+move ``cache_control`` and drop ids between calls, while their content stays the same.
 """
 
 import re
@@ -46,7 +46,7 @@ class CallAddress(NamedTuple):
 
     @classmethod
     def of(cls, event: "_OfAttempt") -> "CallAddress":
-        """The address of the attempt that an event tells of."""
+        """The address of the attempt of an event."""
         return cls(event.branch, event.call, event.attempt)
 
     @classmethod
@@ -97,7 +97,7 @@ class Request:
     """A client's request: its bytes, where its parts are, and the few facts that steer what we do with it.
 
     ``members`` are the top-level keys with the span of each value, in order. ``items`` are the raw messages inside the
-    member ``items_key``, each beginning at its ``starts``; ``separator`` stands between any two of them, or is None
+    member ``items_key``, each beginning at its ``starts``; ``separator`` is between any two of them, or is None
     where they are not evenly spaced. ``system`` is the normalised hash of a system prompt outside the messages.
     ``session_hints`` are fields of the body that may name the session, best first, as (source, value).
     ``server_state`` names the field that makes the provider hold part of the prompt, or is empty; ``follows`` is the id
@@ -125,7 +125,7 @@ class Request:
 
     @property
     def outside(self) -> int:
-        """The bytes that stand before the first item and after the last."""
+        """The bytes before the first item and after the last."""
         end = self.starts[-1] + len(self.items[-1]) if self.items else 0
         return len(self.body) - (end - self.starts[0] if self.items else 0)
 
@@ -172,7 +172,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the model said in one answer, as far as it was received.
+    """One answer of the model, as far as it was received.
 
     ``complete`` is False for a stream that broke off; ``error`` holds an error that came inside a stream of status 200.
     """

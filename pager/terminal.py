@@ -18,7 +18,7 @@ _STYLE = re.compile("\x1b\\[[0-9;]*m")
 
 _SPARKS = dict(zip("▁▂▃▄▅▆▇█", "_.:-=+*#", strict=True))
 _PLAIN = {**_SPARKS, "─": "-", "━": "-", "│": "|", "…": "~", "→": ">", "·": "."}
-"""Signs of reports, and what stands for each where a terminal lacks it."""
+"""Signs of reports, and what replaces each where a terminal lacks it."""
 
 _LIKENESS = "ctxpager.likeness"
 

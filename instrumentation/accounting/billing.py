@@ -1,6 +1,6 @@
 """What requests cost, in units of one uncached input token: by a model of the provider's cache, or as reported.
 
-A request is a list of parts, in the order in which a provider caches them: what stands before the messages, then each
+A request is a list of parts, in the order in which a provider caches them: what comes before the messages, then each
 message. The longest beginning that it shares with a request of late, one that the cache still holds, is read; the rest
 is written. Requests of one session repeat almost everything, so they are compared as whole lists, and what a beginning
 costs is the difference of two running sums.
@@ -33,7 +33,7 @@ REMEMBERED = 8
 
 
 def tokens_in(size: int) -> int:
-    """The tokens of a part with so many bytes."""
+    """The tokens of a part, by its bytes."""
     return max(1, round(size / BYTES_A_TOKEN))
 
 
@@ -65,7 +65,7 @@ class Prompt:
 
     @classmethod
     def of(cls, keys: list[bytes], tokens: Iterable[int]) -> "Prompt":
-        """A prompt of parts with so many tokens each."""
+        """A prompt, by the tokens of its parts."""
         return cls(keys, list(accumulate(tokens)))
 
     @property
@@ -89,11 +89,11 @@ class Prompt:
         return self.upto(self._size)
 
     def upto(self, parts: int) -> int:
-        """The tokens of so many parts."""
+        """The tokens of the first ``parts``."""
         return self._ends[parts - 1] if parts else 0
 
     def link(self, parts: int) -> int:
-        """What the first so many parts are known by, together."""
+        """The key of the first ``parts`` together."""
         return self._links[parts - 1] if parts else 0
 
     def grown(self, keys: Sequence[bytes], tokens: Sequence[int], keep: int | None = None) -> "Prompt":
@@ -239,7 +239,7 @@ def priced_as(models: Models, asked: str, served: str = "") -> str:
 
 
 def cost(usage: Usage, models: Models, asked: str, served: str = "") -> UsageCost:
-    """What a request cost that asked for a model, where the provider said that ``served`` has answered."""
+    """What a request cost that asked for a model, where ``served`` is the model that answered, by the provider."""
     name = priced_as(models, asked, served)
     counted = units(usage, models.prices(name))
     price = models.find(name).input

@@ -42,8 +42,8 @@ def named(name: str, opened: Sequence[Stored]) -> list[str]:
 def _listed(opened: Iterable[Stored], ids: list[str]) -> str:
     """The newest of these sessions, with what the client calls each."""
     keys = {row.session: row.event.key for row in opened if isinstance(row.event, SessionOpened)}
-    told = [f"{one} ({keys[one]})" if keys.get(one) else one for one in ids[:NEWEST]]
-    return ", ".join(told) + (", ..." if len(ids) > NEWEST else "")
+    named = [f"{one} ({keys[one]})" if keys.get(one) else one for one in ids[:NEWEST]]
+    return ", ".join(named) + (", ..." if len(ids) > NEWEST else "")
 
 
 def find_call(log: Iterable[Stored], named: str) -> CallAddress:
@@ -64,8 +64,8 @@ def _missing(where: CallAddress, there: list[CallAddress]) -> str:
     if attempts:
         return f"call {where.branch}:{where.call} has no attempt {where.attempt}; it has {_ranges(attempts)}"
     branches = sorted({one.branch for one in there})
-    told = [f"{_ranges(sorted({one.call for one in there if one.branch == at}))} in branch {at}" for at in branches]
-    return f"there is none; the session has calls {', '.join(told)}" if told else "the session has no calls"
+    ranges = [f"{_ranges(sorted({one.call for one in there if one.branch == at}))} in branch {at}" for at in branches]
+    return f"there is none; the session has calls {', '.join(ranges)}" if ranges else "the session has no calls"
 
 
 def _ranges(numbers: list[int]) -> str:

@@ -1,7 +1,7 @@
 """What the calls of a session cost as its client sent them: the figure that reports, replays and analyses share.
 
 A call costs what its provider reported. Where what went upstream was not the client's own prompt, or nothing was
-reported, the ledger has worked out what would have been; in a log that is not ours, a bill of the prompts stands in.
+reported, the ledger has worked out what would have been; in a log that is not ours, a bill of the prompts replaces it.
 """
 
 from collections.abc import Iterator, Sequence

@@ -2,7 +2,7 @@
 
 A session is one draw: its calls share a task, a model and a prompt, so they are not independent of each other. The
 cost per call of a group is the sum of its sessions' costs over the sum of their calls, and two groups are compared by
-the logarithm of the ratio of both. Its uncertainty is told by drawing sessions again, with replacement, many times.
+the logarithm of the ratio of both. Its uncertainty is found by drawing sessions again, with replacement, many times.
 
 Costs have long tails: some sessions cost a hundred times what others do, and a group that missed them looks both cheap
 and sure of it. So what is drawn is not the ratio but how many of its own standard errors each draw is off, and the
@@ -30,7 +30,7 @@ SEED = 2_718
 """The same log gives the same report."""
 
 FEWEST = 8
-"""Sessions that each group must have before anything is said."""
+"""Sessions that each group must have before a result is given."""
 
 FEWEST_WITH = 4
 """Sessions with any of what is counted that each group must be expected to have: with fewer, chance alone would leave a
@@ -61,8 +61,8 @@ class Ratio(NamedTuple):
     error: float
 
     @property
-    def is_told(self) -> bool:
-        """Whether the two groups are told apart."""
+    def is_significant(self) -> bool:
+        """Whether the two groups differ beyond chance."""
         return not self.low <= 1.0 <= self.high
 
 
@@ -117,7 +117,7 @@ def rate_ratio(treated: Group, control: Group, seed: int = SEED) -> RateRatio | 
 
 
 def needed(found: Ratio, sessions: int) -> float:
-    """The sessions of both groups together, divided as these are, that would tell the two apart if the ratio is true.
+    """The sessions of both groups together, divided as these are, that would show the difference if the ratio is true.
 
     Roughly: the interval narrows with the root of the sessions, and with what the ratio itself may be off by it must
     be no wider than the difference is large.
@@ -151,7 +151,7 @@ def _drawn(sample: Group, generator: np.random.Generator) -> "tuple[Numbers, Num
 
 
 def _per_call(times: "Numbers", sample: Group) -> "tuple[Numbers, Numbers]":
-    """The cost per call where each session counts so many times, one row for each draw, and its variance.
+    """The cost per call of each draw, and its variance; a draw is a row of how often each session counts.
 
     A session's part in the error is what it cost beyond what its calls cost on average.
     """

@@ -83,7 +83,7 @@ class Arm:
 class ArmComparison:
     """One arm against the control, by cost per call; ``ratio`` is None where there are too few sessions.
 
-    ``needed`` are the sessions of both that would tell them apart if the ratio is true, 0 where they are told apart
+    ``needed`` are the sessions of both that would show the difference if the ratio is true, 0 where it is shown
     already, None where no number that makes sense would do.
     """
 
@@ -147,9 +147,9 @@ def report(
     sessions.sort(key=lambda one: (one.arm, one.session))
     by_arm = {arm: list(its) for arm, its in groupby(sessions, key=lambda one: one.arm)}
     order = sorted(by_arm, key=lambda arm: (arm != UNCHANGED, -shares.get(arm, 0.0), -len(by_arm[arm]), arm))
-    told = [_summed(arm, by_arm[arm]) for arm in order]
+    sums = [_summed(arm, by_arm[arm]) for arm in order]
     return ExperimentReport(
-        told,
+        sums,
         list(_comparisons(order, by_arm)),
         sum(not arm for arm in arms.values()),
         [harm for arm in order[1:] for harm in _harm_compared(arm, by_arm[arm], order[0], by_arm[order[0]], margin)],
@@ -165,7 +165,7 @@ def _read(log: Iterable[Stored], name: str, arm: str, models: Models) -> ArmSess
     """What one session cost, and what happened in it."""
     session = ArmSession(name, arm)
     asked: dict[tuple[int, int], str] = {}
-    told: set[tuple[int, int]] = set()
+    reported: set[tuple[int, int]] = set()
     answered: set[tuple[int, int]] = set()
     for row in log:
         match row.event:
@@ -174,7 +174,7 @@ def _read(log: Iterable[Stored], name: str, arm: str, models: Models) -> ArmSess
             case AnswerFinished(usage=usage) as answer:
                 answered.add((answer.branch, answer.call))
                 if usage is not None:
-                    told.add((answer.branch, answer.call))
+                    reported.add((answer.branch, answer.call))
                     session.cost = session.cost.plus(cost(usage, models, answer.model, answer.served))
             case LegFinished(usage=usage) as leg:
                 session.page_ins += bool(leg.pages)
@@ -184,7 +184,7 @@ def _read(log: Iterable[Stored], name: str, arm: str, models: Models) -> ArmSess
                 session.failures += 1
             case _:
                 pass
-    session.calls, session.untold = len(told), len(answered - told)
+    session.calls, session.untold = len(reported), len(answered - reported)
     return session
 
 
@@ -228,7 +228,7 @@ def _compared(arm: str, own: Sequence[ArmSession], control: str, others: Sequenc
     if min(sizes) < FEWEST:
         return ArmComparison(arm, control, sizes, by)
     found = ratio(group(_costs(own, by)), group(_costs(others, by)))
-    enough = needed(found, sum(sizes)) if not found.is_told else 0
+    enough = needed(found, sum(sizes)) if not found.is_significant else 0
     return ArmComparison(arm, control, sizes, by, found, int(enough) if enough < MOST_NEEDED else None)
 
 

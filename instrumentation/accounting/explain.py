@@ -81,7 +81,7 @@ class Weighing:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One attempt at a call, as it stood before the decision on its pages.
+    """One attempt at a call, as it was before the decision on its pages.
 
     ``warmth`` says why the cache was taken to be warm or cold, ``to_go`` the calls that were expected to follow, with
     ``guess`` for where that is from. ``tools`` is what held for the client's tools, if anything was decided of them.

@@ -1,7 +1,7 @@
 """Counts signs of harm in a session: files read again, edits that failed, and calls that a turn took.
 
 An agent that lost something it still needed reads files again, edits what is not there, or takes more calls. What a
-tool call does is told as in paging (``pages.staleness``); docs/experiments.md says for users what counts.
+tool call does is found as in paging (``pages.staleness``); docs/experiments.md says for users what counts.
 """
 
 import re

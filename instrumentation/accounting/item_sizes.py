@@ -2,7 +2,7 @@
 
 A picture is charged by its width and height, whatever its bytes; the signatures of thinking, encrypted content and the
 base64 of documents and sounds are no text that a model reads. So these bytes are left out, and a picture weighs as much
-as text of so many tokens would. ``docs/analyze.md`` has the sources of the figures.
+as text of as many tokens would. ``docs/analyze.md`` has the sources of the figures.
 """
 
 import base64
@@ -145,7 +145,7 @@ def _webp(head: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(head: bytes) -> tuple[int, int] | None:
-    """The size in a JPEG's frame header, which stands behind its other segments."""
+    """The size in a JPEG's frame header, which follows its other segments."""
     at = 2
     while head.startswith(b"\xff\xd8") and at + 9 <= len(head) and head[at] == 0xFF:
         kind = head[at + 1]

@@ -38,10 +38,10 @@ class StoryParts(Addable, frozen=True, omit_defaults=True):
     - ``system``: the system prompt, the first time that a branch sends it; ``resent``: the same text again, in later
       calls of the branch (static re-send).
     - ``schemas``: tools that the session calls at some time; ``unused_schemas``: tools that it never calls.
-    - ``user``, ``assistant``: what they said, calls of tools included; ``other``: all else (media, unknown items).
+    - ``user``, ``assistant``: their messages, tool calls included; ``other``: all else (media, unknown items).
     - ``results``: results of tools, and large arguments of past calls, while they are in use: up to the last call whose
       answer repeats something that only they had shown, and at least in the first call that has them.
-    - ``stale``: the same, past that call. ``duplicates``: content that stands once more further on in the same prompt.
+    - ``stale``: the same, past that call. ``duplicates``: content that is repeated later in the same prompt.
       ``superseded``: an older state of what was read or written again further on. Where more than one holds, a page is
       a duplicate first, then superseded, then stale.
     - ``stubs``: what paging has put in: stubs, answers to page_in, the tool that was added.

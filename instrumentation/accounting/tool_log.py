@@ -95,7 +95,7 @@ class LogContents:
         return "" if listed is None else listed.offers.digest
 
     def _around_messages(self, call: CallReceived) -> bytes:
-        """A request without its messages: all that its tools can stand in, and the same for most calls of a session."""
+        """A request without its messages: all that can hold its tools, and the same for most calls of a session."""
         skeleton = self.fetch(bytes.fromhex(call.skeleton)) or b""
         pieces, at = [], 0
         for cut in call.cuts:

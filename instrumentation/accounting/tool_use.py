@@ -262,7 +262,7 @@ class ToolUseReader:
         for name in leg.invalid:
             self._tool(name).invalid += 1
         self._seen.update((leg.branch, name) for name in (*leg.schemas, *leg.invalid))
-        if not leg.mixed:  # else it is the last leg, which the answer's own event tells of
+        if not leg.mixed:  # else it is the last leg, which the answer's own event describes
             self._send(CallAddress.of(leg), short=True)
 
     def _answer(self, answer: AnswerFinished) -> None:
@@ -313,7 +313,7 @@ class ToolUseReader:
 
 
 def _count_prompts(tool: ToolAccount, one: ToolAsSent, times: int, *, short: bool) -> None:
-    """Add so many prompts with this tool, as it was decided or, where they were not ``short``, whole."""
+    """Count ``times`` prompts with this tool, as it was decided or, where they were not ``short``, whole."""
     prompts, sent = in_form(one.form, times), in_form(one.form, times * one.tokens)
     if not short:
         prompts, sent = ByForm(whole=times), ByForm(whole=times * one.whole_tokens)

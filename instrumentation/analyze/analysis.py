@@ -46,7 +46,7 @@ _CODE = (".py", ".json")
 
 
 class SessionFilter(NamedTuple):
-    """What to count: sessions with so many calls, and with one since then."""
+    """Which sessions count: those with at least ``shortest`` calls, and a call since ``since``."""
 
     shortest: int = SHORTEST
     since: float = 0.0
@@ -192,12 +192,12 @@ def analyze(
     *,
     jobs: int = 1,
     cache: ResultCache | None = None,
-    told: ProgressReport = no_progress,
+    progress: ProgressReport = no_progress,
 ) -> Analysis:
     """Analyse all logs below these paths; the result is the same for any order and any number of jobs."""
     every = sorted({path.resolve(): path for path in sorted(log_files.files(paths), reverse=True)}.values())
     recent = [path for path in every if not wanted.since or _written(path) >= wanted.since]
-    run = FileRun(how, jobs, cache, told)
+    run = FileRun(how, jobs, cache, progress)
     files = run.files(recent)
     sessions = [FoundSession(file.path, file.summary.format, one) for file in files for one in file.summary.sessions]
     counted = [one for one in sessions if _counts(one.session, wanted)]
@@ -217,7 +217,7 @@ def _counts(session: SessionSummary, wanted: SessionFilter) -> bool:
 
 def _read(files: Sequence[SummarizedFile], work: WorkDone, older: int, left_out: int) -> FilesRead:
     every = [file.summary for file in files]
-    examples = [f"{file.path}: {told}" for file in files for told in file.summary.examples]
+    examples = [f"{file.path}: {problem}" for file in files for problem in file.summary.examples]
     lines = sum((Counter(one.left_out) for one in every), Counter[str]())
     return FilesRead(
         files=sum(bool(one.format) for one in every),

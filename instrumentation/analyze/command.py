@@ -43,12 +43,12 @@ def run(
     how = _how(wanted, settings)
     paths = _paths(wanted, settings, env, err)
     with ExitStack() as stack:
-        told = stack.enter_context(progress_bar(err))
+        progress = stack.enter_context(progress_bar(err))
         cache = ResultCache(Path(user_cache_dir("ctxpager")) / "analyze") if wanted.caches else None
         if cache:
             stack.callback(cache.close)
         counted = analysis.SessionFilter(wanted.shortest, wanted.since)
-        found = analysis.analyze(paths, how, counted, jobs=wanted.jobs, cache=cache, told=told)
+        found = analysis.analyze(paths, how, counted, jobs=wanted.jobs, cache=cache, progress=progress)
     return found, setups(found.sessions, _base(settings))
 
 
@@ -86,7 +86,7 @@ def _base(settings: Settings) -> str:
 def progress_bar(out: TextIO) -> Iterator[ProgressReport]:
     """A bar of bytes done, which is gone at the end; none where nobody is looking.
 
-    It is drawn whenever something is told, and not by a thread of its own, as processes are forked meanwhile.
+    It is drawn at each report of progress, and not by a thread of its own, as processes are forked meanwhile.
     """
     if not out.isatty():
         yield analysis.no_progress
@@ -95,9 +95,9 @@ def progress_bar(out: TextIO) -> Iterator[ProgressReport]:
     progress = Progress(*columns, console=Console(file=out), auto_refresh=False, transient=True)
     task = progress.add_task("reading logs", total=None)
 
-    def told(done: int, size: int) -> None:
+    def show(done: int, size: int) -> None:
         progress.update(task, completed=done, total=size)
         progress.refresh()
 
     with progress:
-        yield told
+        yield show

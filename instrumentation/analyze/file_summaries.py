@@ -32,11 +32,11 @@ from pager.pricing.rates import Models
 from pager.wire.dialects import load as load_dialect
 
 ProgressReport = Callable[[int, int], None]
-"""Is told how many bytes of how many are done."""
+"""Takes the bytes that are done, and of how many."""
 
 
 EXAMPLES = 3
-"""Problems of a file that are told in words."""
+"""Problems of a file that are described; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,12 @@ class WorkDone:
 class FileRun:
     """One run over some files."""
 
-    def __init__(self, how: AnalysisMethod, jobs: int, cache: ResultCache | None, told: ProgressReport) -> None:
+    def __init__(self, how: AnalysisMethod, jobs: int, cache: ResultCache | None, progress: ProgressReport) -> None:
         self.work = WorkDone()
         self._how = how
         self._jobs = jobs
         self._cache = cache
-        self._told = told
+        self._progress = progress
         self._done = self._size = 0
 
     def files(self, paths: Sequence[Path]) -> list[SummarizedFile]:
@@ -182,7 +182,7 @@ class FileRun:
 
     def _step(self, size: int) -> None:
         self._done = min(self._size, self._done + size)
-        self._told(self._done, self._size)
+        self._progress(self._done, self._size)
 
 
 def _each(
@@ -271,7 +271,7 @@ def summarize_file(path: Path, how: AnalysisMethod, copied: frozenset[str] = fro
         bad=problems.bad,
         is_broken=bool(problems.broken),
         is_unknown=bool(problems.unknown),
-        examples=tuple(told.removeprefix(f"{path}: ") for told in problems.examples[:EXAMPLES]),
+        examples=tuple(problem.removeprefix(f"{path}: ") for problem in problems.examples[:EXAMPLES]),
         answers=tuple(sorted(problems.answers - copied)),
         left_out=dict(problems.left_out),
     )

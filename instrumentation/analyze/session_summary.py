@@ -74,7 +74,7 @@ class PaidCalls(Addable, frozen=True):
 
     @property
     def hit_rate(self) -> float | None:
-        """The share of the input that was cached, as reported; None where nothing was said of it."""
+        """The share of the input that was cached, as reported; None where nothing was reported."""
         return self.cached / self.telling if self.telling else None
 
 
@@ -122,7 +122,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
 def summed_up(
     prepared: Prepared, contenders: Sequence[Contender], models: Models, credit: float | None = None
 ) -> SessionSummary:
-    """All that is told of a session; it is replayed with this credit in dollars, if it is lent one."""
+    """All that is reported of a session; it is replayed with this credit in dollars, if it is lent one."""
     recording, found, bills = prepared.recording, as_reported(anatomy(prepared), prepared), prepared.bills(models)
     steps = recording.steps
     calls = list(_calls(prepared, found, bills, models))
@@ -156,11 +156,11 @@ def as_reported(found: Anatomy, prepared: Prepared) -> Anatomy:
     A call of which nothing was reported is scaled as all others of the session together; if there are none, not at all.
     """
     steps = prepared.recording.steps
-    told = [_input(step) if step.answered else 0 for step in steps]
-    ours = sum(call.client.total for call, tokens in zip(found.calls, told, strict=True) if tokens)
-    usual = sum(told) / ours if ours else 1.0
+    inputs = [_input(step) if step.answered else 0 for step in steps]
+    ours = sum(call.client.total for call, tokens in zip(found.calls, inputs, strict=True) if tokens)
+    usual = sum(inputs) / ours if ours else 1.0
     calls = []
-    for call, tokens in zip(found.calls, told, strict=True):
+    for call, tokens in zip(found.calls, inputs, strict=True):
         total = call.client.total
         scale = (tokens / total if tokens else usual) if total else 1.0
         client = StoryParts(*shared(tokens or round(usual * total), [getattr(call.client, name) for name in _NAMES]))
@@ -207,9 +207,9 @@ def _priced(step: RecordedCall, call: CallAnatomy, counted: Counted, models: Mod
 
 
 def _wasted(client: StoryParts, tokens: int, cached: int, read: float, rate: float) -> list[float]:
-    """What each cause of waste cost at the least, in a prompt of so many tokens by the provider's count.
+    """What each cause of waste cost at the least, in a prompt of ``tokens`` by the provider's count.
 
-    What is waste was mostly sent before and stands in front, so that it is taken to be what was cached, as far as that
+    What is waste was mostly sent before and comes first, so that it is taken to be what was cached, as far as that
     goes; only the rest of it costs what uncached tokens do.
     """
     total, waste = client.total, list(client.waste.values())

@@ -1,6 +1,6 @@
 """Answers what the dashboard's page asks, from the log: each answer is a status and a body of JSON.
 
-Whatever holds text of a prompt is told only where it may be: what pages hold and are about, and what errors say.
+Text of a prompt is sent only where it may be: what pages hold and are about, and what errors say.
 """
 
 from collections import OrderedDict
@@ -23,7 +23,7 @@ from pager.paging.planning_rules import PlanningRules
 from pager.pricing.rates import Models, in_force
 from pager.wire.dialects import load as load_dialect
 
-AT_ONCE = 0.4  # seconds that the index may take to read before what it has is told
+AT_ONCE = 0.4  # seconds that the index may read before what it has is sent
 KEPT = 3  # stories that are kept
 PER_PAGE = 50
 MOST_PER_PAGE = 500
@@ -99,7 +99,7 @@ class Answers:
         first = max(0, int(asked.get("offset", "0")))
         limit = min(max(1, int(asked.get("limit", str(PER_PAGE)))), MOST_PER_PAGE)
         newest = self._store.recent("CallReceived", 1) if not whole else []
-        told = {
+        body = {
             "seq": self._index.seq,
             "newest": newest[0].seq if newest else self._index.seq,
             "with_content": self._with_content,
@@ -107,7 +107,7 @@ class Answers:
             "sums": self._index.sums(),
             "sessions": found[first : first + limit],
         }
-        return DashboardAnswer(200, msgspec.json.encode(told))
+        return DashboardAnswer(200, msgspec.json.encode(body))
 
     def _outline(self, asked: Asked) -> DashboardAnswer:
         from instrumentation.dashboard.outline import outline  # what only some questions need is loaded for those
@@ -116,35 +116,35 @@ class Answers:
         if since and next(iter(self._store.events(session, since)), None) is None:
             return UNCHANGED
         log = list(self._store.events(session))
-        told = outline(session, log, self._models)
-        return DashboardAnswer(200, _with_seq(log[-1].seq, html.values(told)))
+        first = outline(session, log, self._models)
+        return DashboardAnswer(200, _with_seq(log[-1].seq, html.values(first)))
 
     def _story(self, asked: Asked) -> DashboardAnswer:
         since = int(asked.get("since", "0"))
-        kept = self._told(self._session(asked))
+        kept = self._current_story(self._session(asked))
         return UNCHANGED if kept.seq == since else DashboardAnswer(200, _with_seq(kept.seq, html.values(kept.story)))
 
     def _sums(self, asked: Asked) -> DashboardAnswer:
         """What a session has cost, and what it would have cost."""
         from instrumentation.accounting.ledger.sums import ledger
 
-        kept = self._told(self._session(asked))
+        kept = self._current_story(self._session(asked))
         sums = ledger([kept.story]).total.sums
         known = not sums.unpriced
-        told = {
+        body = {
             "seq": kept.seq,
             "saved": sums.saved,
             "cost_before": sums.cost_before,
             "dollars_saved": sums.dollars_saved if known else None,
         }
-        return DashboardAnswer(200, orjson.dumps(told))
+        return DashboardAnswer(200, orjson.dumps(body))
 
     def _page(self, asked: Asked) -> DashboardAnswer:
         """What a page holds."""
         if not self._with_content:
             return _wrong(403, HIDDEN)
         branch, name = int(asked.get("branch", "0")), asked.get("name", "")
-        for page in self._told(self._session(asked)).story.pages:
+        for page in self._current_story(self._session(asked)).story.pages:
             if (page.branch, page.name) == (branch, name):
                 return DashboardAnswer(200, orjson.dumps({"about": page.about, "content": page.content}))
         return _wrong(404, f"branch {branch} has no page {name}")
@@ -165,15 +165,15 @@ class Answers:
             raise ConfigError(f"there is no session {session!r}")
         return session
 
-    def _told(self, session: str) -> _Kept:
-        """The story of a session as it is now, told anew only if anything has happened in it."""
+    def _current_story(self, session: str) -> _Kept:
+        """The story of a session as it is now, made anew only if anything has happened in it."""
         from instrumentation.accounting.ledger.sums import story
 
         kept = self._stories.pop(session, None)
         newer = [row.seq for row in self._store.events(session, kept.seq if kept else 0)]
         if kept is None or newer:
-            told = story(self._store, session, self._models, load_dialect, with_content=self._with_content)
-            kept = _Kept(newer[-1], told)
+            newest = story(self._store, session, self._models, load_dialect, with_content=self._with_content)
+            kept = _Kept(newer[-1], newest)
         self._stories[session] = kept
         while len(self._stories) > KEPT:
             self._stories.popitem(last=False)

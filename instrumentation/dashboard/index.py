@@ -170,7 +170,7 @@ class SessionIndex:
 
 
 def client_tokens(tokens: int, size: int, sent_size: int) -> int:
-    """The tokens of a client's prompt of so many bytes, where what went out had so many tokens and bytes."""
+    """The tokens of a client's prompt, by its bytes and by the tokens and bytes of what was sent upstream."""
     return round(tokens * size / sent_size) if sent_size else tokens
 
 

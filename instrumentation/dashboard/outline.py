@@ -1,6 +1,6 @@
 """Tells of a session in outline, by its events alone, at once: what its prompts were made of takes longer to read.
 
-Prompts are told as one part, by the provider's count; what the session would have cost unpaged is not known here, so a
+Prompts are shown as one part, by the provider's count; what the session would have cost unpaged is not known here, so a
 call costs as much before as after.
 """
 
@@ -22,19 +22,19 @@ def outline(session: str, log: Iterable[Stored], models: Models) -> Story:
     return Story(session, found.harness, calls, (), found.key, found.policy, found.failed)
 
 
-def _call(where: CallAddress, told: AttemptFacts, models: Models) -> CallStory:
-    answer, legs = told.answer, told.hidden
+def _call(where: CallAddress, facts: AttemptFacts, models: Models) -> CallStory:
+    answer, legs = facts.answer, facts.hidden
     usages = [*(leg.usage for leg in legs), answer.usage if answer else None]
     known = [usage for usage in usages if usage is not None]
-    spent = _cost(known, models, told)
-    first = known[0].input if known else told.estimate
+    spent = _cost(known, models, facts)
+    first = known[0].input if known else facts.estimate
     return CallStory(
         *where,
-        at=told.at,
-        model=told.received.model,
-        client=StoryParts(other=client_tokens(first, told.received.size, answer.sent_size if answer else 0)),
+        at=facts.at,
+        model=facts.received.model,
+        client=StoryParts(other=client_tokens(first, facts.received.size, answer.sent_size if answer else 0)),
         sent=StoryParts(other=first),
-        input=sum(usage.input for usage in known) or told.estimate,
+        input=sum(usage.input for usage in known) or facts.estimate,
         cached=sum(usage.cached for usage in known),
         written=sum(usage.written for usage in known),
         output=sum(usage.output for usage in known),
@@ -44,17 +44,17 @@ def _call(where: CallAddress, told: AttemptFacts, models: Models) -> CallStory:
         cost_before=spent.units,
         dollars=spent.dollars,
         dollars_before=spent.dollars,
-        pages_in=sum(len(leg.pages) for leg in told.legs),
-        schemas_in=sum(len(leg.schemas) for leg in told.legs),
-        corrected=sum(len(leg.invalid) + leg.imitated for leg in told.legs),
-        repack=together(told.repacks),
-        calls=tuple(told.calls),
+        pages_in=sum(len(leg.pages) for leg in facts.legs),
+        schemas_in=sum(len(leg.schemas) for leg in facts.legs),
+        corrected=sum(len(leg.invalid) + leg.imitated for leg in facts.legs),
+        repack=together(facts.repacks),
+        calls=tuple(facts.calls),
     )
 
 
-def _cost(usages: Sequence[Usage], models: Models, told: AttemptFacts) -> UsageCost:
-    served = told.answer.served if told.answer else ""
+def _cost(usages: Sequence[Usage], models: Models, facts: AttemptFacts) -> UsageCost:
+    served = facts.answer.served if facts.answer else ""
     total = UsageCost()
     for usage in usages:
-        total = total.plus(cost(usage, models, told.received.model, served))
+        total = total.plus(cost(usage, models, facts.received.model, served))
     return total

@@ -88,10 +88,10 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     settings = Settings.model_validate(orjson.loads(questions.readline()))
     store = open_store(settings.store_url, read_only=True)
     try:
-        told = Answers(store, settings)
+        dashboard = Answers(store, settings)
         for line in questions:
             what, asked = orjson.loads(line)
-            answer = told.answer(what, asked)
+            answer = dashboard.answer(what, asked)
             answers.write(b"%d %d\n" % (answer.status, len(answer.body)) + answer.body)
             answers.flush()
     finally:

@@ -17,7 +17,7 @@ UNNAMED = "(a client that does not name itself)"
 HEAD = ("tool", "pages", "needed", "expected", "multiple")
 USED = ("tool", "sent", "offered", "called", "chance")
 ROWS = 40
-"""Tools of one client program that are told one by one."""
+"""Tools of one client program that are listed one by one."""
 
 
 def told(lesson: Lesson) -> str:

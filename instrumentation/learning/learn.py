@@ -1,8 +1,8 @@
 """Learns from the log's sessions: which tools and pages are needed, and how long branches last.
 
-Every session is folded to its page tables as they stood in the end. A page that outlived its grace was asked for again,
-quoted again, or neither; beside that stands how likely a page of its size and age is needed at all, so that the sums of
-both, tool by tool, tell which tools are out of the ordinary. Which of the tools that a session was offered it also
+Every session is folded to its page tables as they were in the end. A page that outlived its grace was asked for again,
+quoted again, or neither. This is compared with how likely a page of its size and age is needed at all: the sums of
+both, tool by tool, show which tools are out of the ordinary. Which of the tools that a session was offered it also
 called is counted for each tenant by itself. Only these sums are kept, and the lengths of branches: no content.
 """
 
@@ -57,7 +57,7 @@ SESSIONS = 2_000
 
 QUOTED = 0.6
 """What a page counts that an answer quoted while it was there: of such pages 6 in 10 were needed, on recorded sessions;
-what was quoted of the others stood elsewhere in the prompt, too. A page that was asked for counts in full."""
+what was quoted of the others was elsewhere in the prompt, too. A page that was asked for counts in full."""
 
 HARNESSES = 64
 TOOLS = 64
@@ -206,7 +206,7 @@ def _largest(counted: Mapping[str, _Taught] | Mapping[str, _Uses], most: int) ->
 def _pages(session: Session) -> Iterator[tuple[Page, int]]:
     """Every page with the calls that it was there for; one that branches share counts once, where it stayed longest.
 
-    Copies that were paged in stand in hidden legs, as answers to calls that no client ever saw: they are left out.
+    Copies that were paged in are in hidden legs, as answers to calls that no client ever saw: they are left out.
     """
     longest: dict[tuple[str, str, int], tuple[Page, int]] = {}
     for _, table in sorted(session.pages.tables.items()):

@@ -32,7 +32,7 @@ WORSE = 0.01
 """The share by which a session must become dearer to count as made worse."""
 
 SHORTEST = 5
-"""Calls below which a session tells nothing."""
+"""Calls below which a session shows nothing."""
 
 Source = Path | Recording
 """A session: the file it is in, or itself."""

@@ -16,12 +16,12 @@ import orjson
 Json = dict[str, Any]
 
 EXAMPLES = 20
-"""Problems that are told in words; all are counted."""
+"""Problems that are described; all are counted."""
 
 HEAD_LINES = 20
 HEAD_BYTES = 1 << 18
 FIRST_LINE = 64 << 20
-"""Bytes of a first line that are read at the most to tell a format by it."""
+"""Bytes of a first line that are read at the most to recognise a format."""
 
 BAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for a line that it can't read."""
@@ -115,9 +115,9 @@ def rows(lines: Iterable[bytes]) -> Iterator[Json]:
             yield row
 
 
-def stamp(told: object) -> float | None:
-    """A time as Unix seconds, told in ISO 8601; None for what is none."""
+def stamp(text: object) -> float | None:
+    """A time in ISO 8601 as Unix seconds; None for what is none."""
     try:
-        return datetime.fromisoformat(told).timestamp() if isinstance(told, str) else None
+        return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
     except ValueError:
         return None

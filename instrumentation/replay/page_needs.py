@@ -1,8 +1,8 @@
 """What each answer of a session needs to see: what it repeats and only pages had shown.
 
 An answer repeats a sign: a line of some length, or a word that nobody writes by chance, such as a path or an id. As
-long as a sign stands anywhere else in the prompt, nothing is needed. Else one of the pages that show it must be there,
-and if none is, a model would ask for the newest of them. Whether it stands somewhere is asked of the texts themselves,
+long as a sign is anywhere else in the prompt, nothing is needed. Else one of the pages that show it must be there,
+and if none is, a model would ask for the newest of them. Whether it is somewhere is looked up in the texts themselves,
 since a path may be a part of a longer one.
 
 Nothing here depends on what is evicted; a session is read once for all policies.
@@ -50,7 +50,7 @@ def shown_in(dialect: Dialect, raw: bytes) -> Iterator[ShownText]:
 
 @dataclass(slots=True)
 class _Looked:
-    """Where a sign was looked for so far: whether it stands in what always stays, and in which pages."""
+    """Where a sign was looked for so far: whether it is in what always stays, and in which pages."""
 
     plain: bool = False
     plains: int = 0

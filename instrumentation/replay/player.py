@@ -428,7 +428,7 @@ def _finished(turn: PlayedCall, rounds: int, usage: Usage, brought: Sequence[str
 
 
 def _names(tool: ToolAsSent) -> list[str]:
-    """A tool's name, and the names of its parameters as they stand in JSON."""
+    """A tool's name, and the names of its parameters as they are written in JSON."""
     schema = tool.schema
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return [tool.name, *(f'"{name}"' for name in properties or ())]
@@ -446,7 +446,7 @@ def _unseen(need: Need, stubs: str) -> bool:
 def _asked(
     dialect: Dialect, tool: str, handles: Sequence[str], resolve: Callable[[str], str | None], limit: int, rounds: int
 ) -> tuple[Leg, Replies]:
-    """A hidden leg in which the model asks for these pages, in the given round of its call, and what it was told."""
+    """A hidden leg in which the model asks for these pages, in the given round of its call, and the answer to it."""
     stitcher = dialect.stitcher(tool, PASSING)
     stitcher.take(dialect.tool_call(_call_name(handles, rounds), tool, {"pages": list(handles)}))
     replies = held_calls.reply(stitcher.held(), tool, resolve, _unasked, limit=limit, rounds=rounds)

@@ -88,7 +88,7 @@ class Prepared:
 
     @cached_property
     def calls(self) -> list[PreparedCall]:
-        """All steps; the first part of a prompt is what stands outside of its items, the others are the items."""
+        """All steps; the first part of a prompt is all outside of its items, the others are the items."""
         return list(self._calls())
 
     def _calls(self) -> Iterator[PreparedCall]:
@@ -155,7 +155,7 @@ class Prepared:
         return lasting(models.prices(call.step.model), self.lifetime(call))
 
     def client_marks(self, call: PreparedCall) -> Marks:
-        """The marks of a client that marks what stands before its messages, and their end."""
+        """The marks of a client that marks what comes before its messages, and their end."""
         asked = self.lifetime(call) or FIVE_MINUTES
         items = call.items
 
@@ -230,7 +230,7 @@ class Prepared:
 
 
 def _begun(step: RecordedCall, before: Prompt, keep: int) -> Prompt:
-    """A prompt that keeps so many items of the one before, behind what stands outside of its own."""
+    """A prompt that keeps the first ``keep`` items of the prompt before, behind all outside of its own."""
     offered = step.offers.digest.encode() if step.offers else b""
     head = step.head or b"outside %d %b" % (step.outside, offered)
     if before.keys[:1] == [head]:

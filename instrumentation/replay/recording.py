@@ -14,12 +14,12 @@ class RecordedCall(NamedTuple):
 
     It repeats the first ``keep`` items of the latest call of its branch, or, as the first call of a branch that forks,
     of its parent's at ``fork_call``; ``new`` are the raw items after them. ``outside`` are the bytes of the prompt
-    outside of its items, ``said`` is all that the answer said, by which it is told what it needed to see, and
+    outside of its items, ``said`` is the whole text of the answer, which shows what it needed to see, and
     ``output`` the tokens of the answer. ``tools`` are the names of the tools offered, None where no tool can be added,
     and ``reserve`` the tokens that the client leaves for the answer, 0 where it does not say. A call that brought no
     whole answer was not ``answered``: nothing is charged for it. ``offers`` are the tools as the client sent them, None
     where none of them could be sent shorter, and ``called`` the names of those that the answer calls. ``usage`` is what
-    the provider counted, as far as it is known. ``head`` is the hash of what of the prompt stands outside of the items,
+    the provider counted, as far as it is known. ``head`` is the hash of what of the prompt is outside of the items,
     without options such as ``stream``; it is empty where only its size is known. ``lifetime`` are the seconds that the
     request's cache marks ask for, the most where they differ, and 0 where it has none. ``served`` is the model that the
     provider says answered, empty where it does not. ``unpaged`` is what it would have counted for the client's own

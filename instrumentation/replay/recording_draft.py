@@ -1,7 +1,7 @@
 """Builds the steps of a recording from a log: prompts with their answers, in lines that fork where a prompt was cut.
 
-A log tells what was said, but not what else was sent: the system prompt and mostly the tools are missing. Their size is
-told from the tokens that the provider counted for the first call of a line, and the tools are those that were called.
+A log holds the messages, but not what else was sent: the system prompt and mostly the tools are missing. Their size is
+estimated from the tokens that the provider counted for the first call of a line; the tools are those that were called.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from pager.request_values import Usage
 from pager.tools.definitions import Offers
 
 UNRECORDED = 60_000
-"""Tokens that a prompt may have at the most beside what was recorded; more tell of something else."""
+"""Tokens that a prompt may have at the most beside what was recorded; more have another cause."""
 
 BEGINNING = 1_700_000_000.0
 """The time of a first call that was recorded without one; the next comes a second later."""
@@ -39,13 +39,13 @@ def counted(usage: object) -> Usage | None:
     if not isinstance(usage, Mapping) or not usage:
         return None
     fresh, cached, put, output = (_sum(usage, names) for names in (_FRESH, _CACHED, _WRITTEN, _OUTPUT))
-    told = any(name in usage for name in _CACHED)
+    has_cached = any(name in usage for name in _CACHED)
     for details in (usage.get(name) for name in _DETAILS):  # here the cached tokens are among the others
         if isinstance(details, Mapping) and "cached_tokens" in details:
             return Usage(fresh, _sum(details, ("cached_tokens",)), 0, output, tells_cached=True)
     granted = usage.get("cache_creation")
     short, long = (_sum(granted, (name,)) if isinstance(granted, Mapping) else 0 for name in _LIFETIMES)
-    return Usage(fresh + cached + put, cached, put, output, tells_cached=told, written_5m=short, written_1h=long)
+    return Usage(fresh + cached + put, cached, put, output, tells_cached=has_cached, written_5m=short, written_1h=long)
 
 
 def _sum(usage: Mapping[str, object], names: Sequence[str]) -> int:
@@ -64,7 +64,7 @@ def size_of(words: str) -> int:
 
 
 class CallPlace(NamedTuple):
-    """Where a call stands: what it keeps of the one before, its branch, and where that forks if it begins here."""
+    """The place of a call: what it keeps of the one before, its branch, and where that forks if it begins here."""
 
     keep: int
     branch: int
@@ -81,7 +81,7 @@ class CallLine:
     branch: int = -1
 
     def place(self, prompt: Sequence[bytes], free: int) -> CallPlace:
-        """Where the next call stands; a prompt that does not go on where the last one ended begins the branch ``free``.
+        """The place of the next call; a prompt that does not go on where the last one ended begins the branch ``free``.
 
         It forks from the last one, be it only with what was not recorded; whoever knows that there was nothing makes it
         a branch without a parent.
@@ -114,10 +114,10 @@ class OpenCall:
 
     @property
     def output(self) -> int:
-        """The tokens of the answer: the provider's count, unless it was told before the answer was whole."""
+        """The tokens of the answer: the provider's count, unless it was counted before the answer was whole."""
         size = size_of("\n".join(self.words))
-        told = self.usage.output if self.usage else 0
-        return told if told and told * LONGEST_TOKEN >= size else max(told, tokens_in(size))
+        counted = self.usage.output if self.usage else 0
+        return counted if counted and counted * LONGEST_TOKEN >= size else max(counted, tokens_in(size))
 
 
 class RecordingDraft:
@@ -141,7 +141,7 @@ class RecordingDraft:
         return call
 
     def recording(self, name: str, harness: str, instructions: int = 0) -> Recording | None:
-        """All of it; None if there was no call. So many bytes of ``instructions`` are known to stand outside."""
+        """All of it; None if there was no call. ``instructions`` are bytes known to be outside of the items."""
         if not self.calls:
             return None
         tools = written(self.tools.tools(self._dialect)) if self.tools.names else b""

@@ -3,10 +3,10 @@
 The header has the session's name, its model, and the tools that it was offered. A message may have a ``_meta`` that was
 never sent: ``ts``, when it was recorded; ``usage``, what the provider counted; and ``compact_boundary``, where the
 harness dropped all that came before. Each assistant message with a user message before it is the answer of a call whose
-prompt is all that stands before it, from the last boundary on.
+prompt is all that comes before it, from the last boundary on.
 
-What was sent but not recorded, such as a system prompt, is told from the tokens that the provider counted for the first
-call. Where no tools were recorded, those that were called are taken to have been offered.
+What was sent but not recorded, such as a system prompt, is estimated from the tokens that the provider counted for the
+first call. Where no tools were recorded, those that were called are taken to have been offered.
 """
 
 import gzip
@@ -54,7 +54,7 @@ def load(path: Path) -> Recording:
 
 
 def recording(header: Json, messages: Sequence[Json]) -> Recording:
-    """The session that a header and the messages after it tell of."""
+    """The session in a header and the messages after it."""
     tools = _list(header.get("tools")) or offered(messages)
     names = frozenset(str(_dict(_dict(tool).get("function")).get("name", "")) for tool in tools)
     written = json.dumps(tools, ensure_ascii=False).encode("utf-8", "surrogatepass")
@@ -127,7 +127,7 @@ class _RecordingReader:
 
 
 def spoken(message: Json) -> str:
-    """Everything that a message says: its text, and what stands in the arguments of its calls."""
+    """All text of a message: its own, and that of the arguments of its calls."""
     content = message.get("content")
     parts = [content] if isinstance(content, str) else [_text(part) for part in _list(content)]
     arguments = [_dict(call.get("function")).get("arguments") for call in _calls(message)]

@@ -91,7 +91,7 @@ def _facts(log: Iterable[Stored]) -> _LogFacts:
 
 
 class _LoggedAnswer(NamedTuple):
-    """What an answer said to the client, the tokens of it, and the names of the tools that it called."""
+    """The text of an answer to the client, its tokens, and the names of the tools that it called."""
 
     words: str
     output: int
@@ -146,7 +146,7 @@ class _LogReader:
         )
 
     def _answer(self, dialect: Dialect, spot: CallAddress, finished: AnswerFinished | None) -> _LoggedAnswer:
-        """What an answer said to the client."""
+        """The text of an answer to the client."""
         body = self._blob(bytes.fromhex(finished.body)) if finished is not None else None
         answer = _read(dialect, body or b"")
         issued = self.facts.issued.get(spot, set())
@@ -171,7 +171,7 @@ def _experience(store: Store, version: str) -> Experience:
 
 
 def _head(request: Request) -> bytes:
-    """The hash of what of a prompt stands outside of its messages; marks may move, and options are no part of it."""
+    """The hash of what of a prompt is outside of its messages; marks may move, and options are no part of it."""
     found = sha256()
     for name in _PROMPT:
         if (span := request.members.get(name)) is not None:
@@ -210,7 +210,7 @@ def _carrier(dialect: Dialect, request: Request | None) -> ToolSlot | None:
 
 
 def _offers(dialect: Dialect, request: Request | None, tool_slot: ToolSlot | None) -> Offers | None:
-    """The tools that a request offers; None where they stand in an item, which is never changed."""
+    """The tools that a request offers; None where they are in an item, which is never changed."""
     if request is None or (tool_slot is not None and tool_slot.item is not None):
         return None
     listed = dialect.offers(request)

@@ -26,13 +26,13 @@ WIDTH = 140
 """The columns of text that goes to no terminal."""
 
 MOST = 10
-"""Sessions and tools that are told of."""
+"""Sessions and tools that are listed."""
 
 NAME = 56
 """The longest name of a session or tool that is shown in full."""
 
 OWN = "own_log"
-"""The format that tells all tools that were offered."""
+"""The format that lists all tools that were offered."""
 
 UNIT = "* token-equivalents: units of one uncached input token of the call's model"
 
@@ -84,7 +84,7 @@ def _facts(analysis: Analysis) -> Iterator[str]:
 def _left(analysis: Analysis) -> Iterator[str]:
     """What was not read, or does not count."""
     read = analysis.read
-    told = (
+    notes = (
         (read.bad, "bad line", "skipped"),
         (read.broken, "file", "not read to the end"),
         (read.unknown, "file", "of no known format"),
@@ -92,7 +92,7 @@ def _left(analysis: Analysis) -> Iterator[str]:
         (read.older, "file", "not written since then left out"),
         (read.left_out, "session", "too short or too old left out"),
     )
-    yield from (f"{counted(count, what)} {then}" for count, what, then in told if count)
+    yield from (f"{counted(count, what)} {then}" for count, what, then in notes if count)
     yield from (f"  {clipped(example, 120)}" for example in read.examples)
     lines = read.lines_left_out
     if lines:

@@ -55,11 +55,11 @@ def compared(one: ArmComparison) -> str:
             f"too few sessions to tell {one.arm} from {one.control}: "
             f"there are {own} and {others}, and {FEWEST} of each are the least"
         )
-    told = f"{one.arm} costs {found.ratio:.2f} of {one.control} per call ({found.low:.2f} to {found.high:.2f})"
-    if found.is_told:
+    costs = f"{one.arm} costs {found.ratio:.2f} of {one.control} per call ({found.low:.2f} to {found.high:.2f})"
+    if found.is_significant:
         change = abs(1 - found.ratio)
-        return f"{told}: {100 * change:.0f} % {'less' if found.ratio < 1 else 'more'}"
-    return f"{told}: not told apart by {own + others:,} sessions; {_enough(one)}"
+        return f"{costs}: {100 * change:.0f} % {'less' if found.ratio < 1 else 'more'}"
+    return f"{costs}: not told apart by {own + others:,} sessions; {_enough(one)}"
 
 
 def _enough(one: ArmComparison) -> str:
@@ -99,14 +99,14 @@ def as_rows(report: ExperimentReport) -> list[dict[str, Any]]:
 
 def as_json(report: ExperimentReport) -> dict[str, Any]:
     """The report as plain values."""
-    told = [
+    comparisons = [
         {
             "arm": one.arm,
             "control": one.control,
             "sessions": list(one.sessions),
             "by": one.by,
             **({} if one.ratio is None else one.ratio._asdict()),
-            "told": one.ratio is not None and one.ratio.is_told,
+            "told": one.ratio is not None and one.ratio.is_significant,
             "needed": one.needed,
             "words": compared(one),
         }
@@ -129,7 +129,7 @@ def as_json(report: ExperimentReport) -> dict[str, Any]:
     ]
     return {
         "arms": as_rows(report),
-        "comparisons": told,
+        "comparisons": comparisons,
         "outside": report.outside,
         "margin": report.margin,
         "harm": harm,

@@ -31,22 +31,22 @@ FEW = 12
 """Tools up to which each has its line though nobody asked for it, where some are short."""
 
 
-def as_text(told: Explanation, *, width: int = 0, color: bool = False, tools: bool = False) -> str:
+def as_text(call: Explanation, *, width: int = 0, color: bool = False, tools: bool = False) -> str:
     """The call, what was logged of it, what was weighed, and a line for each page; for each tool, too, if asked."""
-    weighed = any(row.worth is not None for row in told.rows)
-    unit = "*" if told.dollars is None else " $"
+    weighed = any(row.worth is not None for row in call.rows)
+    unit = "*" if call.dollars is None else " $"
     costs = [f"{name}{unit}" for name in WEIGHED[2:]]
     head = [*HEAD, *((*WEIGHED[:2], *costs) if weighed else ()), "verdict"]
-    cells = [_cells(row, told.dollars, weighed=weighed) for row in told.rows]
+    cells = [_cells(row, call.dollars, weighed=weighed) for row in call.rows]
     legend = LEGEND if weighed else (LEGEND[0], *LEGEND[3:])
-    lines = [*columns(list(_facts(told)), left={0, 1}, width=width), ""]
+    lines = [*columns(list(_facts(call)), left={0, 1}, width=width), ""]
     lines += [
         *table(head, cells, {*LEFT, len(head) - 1}, width, color=color),
         "",
-        *folded([_sum(told), *legend], width or 160),
+        *folded([_sum(call), *legend], width or 160),
     ]
-    if told.tools is not None and (tools or _is_listed(told.tools)):
-        each = [(one.name, FORMS[one.form], f"{one.offered:,}", f"{one.sent:,}", one.reason) for one in told.tools.each]
+    if call.tools is not None and (tools or _is_listed(call.tools)):
+        each = [(one.name, FORMS[one.form], f"{one.offered:,}", f"{one.sent:,}", one.reason) for one in call.tools.each]
         lines += ["", *table(TOOLS, each, {0, 1, 4}, width, color=color)]
     return "\n".join(lines) + "\n"
 
@@ -56,35 +56,35 @@ def _is_listed(tools: Tooling) -> bool:
     return len(tools.each) <= FEW and tools.tools.whole < tools.tools.total
 
 
-def _facts(told: Explanation) -> Iterator[tuple[str, str]]:
-    at = datetime.fromtimestamp(told.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    by = f", agent {told.harness}" if told.harness else ""
-    arm = f", arm {told.arm}" if told.arm else ""
-    yield "session", f"{told.session}{by}{arm}"
-    yield "call", f"{told.branch}:{told.call}, attempt {told.attempt} of {told.attempts}, {at}"
-    yield "model", f"{told.model}: a window of {told.window:,} tokens, {told.reserve:,} of them for the answer"
-    yield "policy", f"{told.weighing.policy} ({told.weighing.chosen_by})"
-    tool = f"; {told.tool} is among the tools" if told.tool else ""
-    yield "prompt", f"{told.tokens:,} tokens, {counted(len(told.rows), 'page')}{tool}"
-    yield "cache", f"{'warm' if told.warm else 'cold'}: {told.warmth}"
-    prices = told.prices
+def _facts(call: Explanation) -> Iterator[tuple[str, str]]:
+    at = datetime.fromtimestamp(call.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    by = f", agent {call.harness}" if call.harness else ""
+    arm = f", arm {call.arm}" if call.arm else ""
+    yield "session", f"{call.session}{by}{arm}"
+    yield "call", f"{call.branch}:{call.call}, attempt {call.attempt} of {call.attempts}, {at}"
+    yield "model", f"{call.model}: a window of {call.window:,} tokens, {call.reserve:,} of them for the answer"
+    yield "policy", f"{call.weighing.policy} ({call.weighing.chosen_by})"
+    tool = f"; {call.tool} is among the tools" if call.tool else ""
+    yield "prompt", f"{call.tokens:,} tokens, {counted(len(call.rows), 'page')}{tool}"
+    yield "cache", f"{'warm' if call.warm else 'cold'}: {call.warmth}"
+    prices = call.prices
     ratios = f"read {prices.read:g}, write {prices.write:g}, output {prices.output:g}"
-    token = "" if told.dollars is None else f", ${1e6 * told.dollars:g} a million tokens"
+    token = "" if call.dollars is None else f", ${1e6 * call.dollars:g} a million tokens"
     yield "prices", f"{ratios} of uncached input{token} (those in force now)"
-    yield "expected", f"{told.guess}" if told.to_go is None else f"{told.to_go:,.0f} more calls: {told.guess}"
-    balance = f"saved {_amount(told.saved, told)}, spent {_amount(told.spent, told)}"
-    yield "so far", f"paging {balance}; {counted(told.colds, 'call')} found the cache cold"
-    if told.lent is not None:
-        limit = f"of which {_amount(told.credit, told)} could be spent by this call"
-        yield "credit", f"the user's account lends the session {_amount(told.lent, told)}, {limit}"
-    yield "learned", told.learned
-    yield from _tools(told)
-    yield from _logged(told)
-    yield from _weighing(told)
+    yield "expected", f"{call.guess}" if call.to_go is None else f"{call.to_go:,.0f} more calls: {call.guess}"
+    balance = f"saved {_amount(call.saved, call)}, spent {_amount(call.spent, call)}"
+    yield "so far", f"paging {balance}; {counted(call.colds, 'call')} found the cache cold"
+    if call.lent is not None:
+        limit = f"of which {_amount(call.credit, call)} could be spent by this call"
+        yield "credit", f"the user's account lends the session {_amount(call.lent, call)}, {limit}"
+    yield "learned", call.learned
+    yield from _tools(call)
+    yield from _logged(call)
+    yield from _weighing(call)
 
 
-def _tools(told: Explanation) -> Iterator[tuple[str, str]]:
-    tools = told.tools
+def _tools(call: Explanation) -> Iterator[tuple[str, str]]:
+    tools = call.tools
     if tools is None:
         yield "tools", "no decision on them by then"
         return
@@ -97,15 +97,15 @@ def _tools(told: Explanation) -> Iterator[tuple[str, str]]:
     ]
     added = f"; {tools.tool} was added to them" if tools.tool else ""
     each = "" if _is_listed(tools) else "; --tools lists them"
-    yield "tools", f"{', '.join(forms) or 'none'}, cost {_amount(tools.price, told)}{added}{each}"
+    yield "tools", f"{', '.join(forms) or 'none'}, cost {_amount(tools.price, call)}{added}{each}"
     if tools.unused:
         yield "tools", f"not so in this call: {tools.unused}"
 
 
-def _logged(told: Explanation) -> Iterator[tuple[str, str]]:
-    logged = told.logged
+def _logged(call: Explanation) -> Iterator[tuple[str, str]]:
+    logged = call.logged
     for event in logged.repacks:
-        yield "logged", _repack(event, told)
+        yield "logged", _repack(event, call)
     for bypass in logged.bypasses:
         yield "logged", f"bypassed, {bypass.reason}: {bypass.detail}"
     if not logged.repacks and not logged.bypasses:
@@ -115,23 +115,23 @@ def _logged(told: Explanation) -> Iterator[tuple[str, str]]:
         yield "answered", f"{logged.usage.input:,} tokens of prompt, {cached}; page-ins before: {logged.page_ins}"
 
 
-def _repack(event: Repacked, told: Explanation) -> str:
+def _repack(event: Repacked, call: Explanation) -> str:
     tool = f"; {event.tool} was added to the tools" if event.tool else ""
     what = f"{counted(len(event.pages), 'page')} removed, {event.saved:,} tokens less on each call"
-    cost = f"cache rewritten for {_amount(event.price, told)}"
+    cost = f"cache rewritten for {_amount(event.price, call)}"
     if event.price:
-        own = f"{_amount(event.price - event.lent, told)} from what the session had saved"
-        cost += f" (paid {own}, {_amount(event.lent, told)} from its credit)" if event.lent else f" (paid {own})"
+        own = f"{_amount(event.price - event.lent, call)} from what the session had saved"
+        cost += f" (paid {own}, {_amount(event.lent, call)} from its credit)" if event.lent else f" (paid {own})"
     return f"repack by {event.cause}: {event.reason}; {what}, {cost}{tool}"
 
 
-def _amount(units: float, told: Explanation) -> str:
+def _amount(units: float, call: Explanation) -> str:
     """An amount of money; of token-equivalents where the price is not known."""
-    return f"{units:,.0f}*" if told.dollars is None else f"${dollars(units * told.dollars)}"
+    return f"{units:,.0f}*" if call.dollars is None else f"${dollars(units * call.dollars)}"
 
 
-def _weighing(told: Explanation) -> Iterator[tuple[str, str]]:
-    weighing = told.weighing
+def _weighing(call: Explanation) -> Iterator[tuple[str, str]]:
+    weighing = call.weighing
     if weighing.unplanned:
         yield "weighed", f"not at this call: {weighing.unplanned}"
         return
@@ -160,15 +160,15 @@ def _numbers(row: PageVerdict, price: float | None) -> list[str]:
     return [f"{row.page.usual:.2f}", f"{row.chance:.3f}", *shown]
 
 
-def _sum(told: Explanation) -> str:
+def _sum(call: Explanation) -> str:
     """What happened to the pages, in one sentence."""
-    gone, there = ([row for row in told.rows if row.went], [row for row in told.rows if row.page.resident])
-    before = len(told.rows) - len(there)
+    gone, there = ([row for row in call.rows if row.went], [row for row in call.rows if row.page.resident])
+    before = len(call.rows) - len(there)
     parts = [f"removed {len(gone)} of {counted(len(there), 'page')} ({_tokens(gone):,} of {_tokens(there):,} tokens)"]
     worth = [row.worth for row in gone if row.worth is not None]
     if worth:
-        price = sum(event.price for event in told.logged.repacks)
-        parts.append(f"expected gain {_amount(sum(worth), told)}, cost now {_amount(price, told)}")
+        price = sum(event.price for event in call.logged.repacks)
+        parts.append(f"expected gain {_amount(sum(worth), call)}, cost now {_amount(price, call)}")
     return ", ".join([*parts, *([f"{before:,} removed before"] if before else [])])
 
 
@@ -176,7 +176,7 @@ def _tokens(pages: Sequence[PageVerdict]) -> int:
     return sum(row.page.tokens for row in pages)
 
 
-def as_json(told: Explanation) -> dict[str, Any]:
+def as_json(call: Explanation) -> dict[str, Any]:
     """The explanation as plain values."""
-    plain: dict[str, Any] = msgspec.to_builtins(told)
+    plain: dict[str, Any] = msgspec.to_builtins(call)
     return plain

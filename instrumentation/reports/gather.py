@@ -1,4 +1,4 @@
-"""Gathers what a report is about: the sessions that are meant, told as stories, and their ledger."""
+"""Gathers what a report is about: the stories of the sessions that are meant, and their ledger."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -44,13 +44,13 @@ def gather(store: Store, wanted: Wanted, models: Models, load_dialect: Callable[
     stories, unread = [], []
     for name in _names(store, wanted):
         try:
-            told = story(store, name, models, load_dialect, with_content=wanted.with_content)
+            session_story = story(store, name, models, load_dialect, with_content=wanted.with_content)
         except StoreCorrupt as error:
             if wanted.session:
                 raise
             unread.append(f"{name}: {error}")
         else:
-            stories.append(since(told, wanted.since))
+            stories.append(since(session_story, wanted.since))
     found = [one for one in stories if one.calls]
     if not found:
         damaged = f"; {len(unread)} sessions can't be read, run `ctxpager check`" if unread else ""
@@ -76,13 +76,13 @@ def _answers(store: Store, since: float) -> list[Stored]:
     return [row for row in rows if row.at >= since]
 
 
-def since(told: Story, start: float) -> Story:
+def since(session_story: Story, start: float) -> Story:
     """The story from a time on: its later calls, and the pages that are in them."""
-    kept = [at for at, call in enumerate(told.calls) if call.at >= start]
-    if len(kept) == len(told.calls):
-        return told
-    calls: list[CallStory] = [told.calls[at] for at in kept]
-    return msgspec.structs.replace(told, calls=calls, pages=list(_clipped(told.pages, kept)))
+    kept = [at for at, call in enumerate(session_story.calls) if call.at >= start]
+    if len(kept) == len(session_story.calls):
+        return session_story
+    calls: list[CallStory] = [session_story.calls[at] for at in kept]
+    return msgspec.structs.replace(session_story, calls=calls, pages=list(_clipped(session_story.pages, kept)))
 
 
 def _clipped(pages: Sequence[PageStory], kept: Sequence[int]) -> Iterator[PageStory]:

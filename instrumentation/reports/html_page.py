@@ -30,7 +30,7 @@ WITHOUT = "No text of a prompt is in this file."
 WITH = "This file holds text of prompts: the content of pages. Share it with care."
 
 IN_A_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
-"""In JSON these stand in strings alone, where an escape means the same; so nothing in it can end the element."""
+"""In JSON these occur in strings alone, where an escape means the same; so nothing in it can end the element."""
 
 
 def page(story: Story, *, with_content: bool = False) -> str:
@@ -51,8 +51,8 @@ def page(story: Story, *, with_content: bool = False) -> str:
 
 def values(story: Story, *, with_content: bool = False) -> str:
     """The story as JSON, which the charts read; without the texts of its pages unless they are asked for."""
-    told = story if with_content else msgspec.structs.replace(story, pages=[_bare(page) for page in story.pages])
-    return json.dumps(msgspec.to_builtins(told), separators=(",", ":"))
+    shown = story if with_content else msgspec.structs.replace(story, pages=[_bare(page) for page in story.pages])
+    return json.dumps(msgspec.to_builtins(shown), separators=(",", ":"))
 
 
 def script() -> str:

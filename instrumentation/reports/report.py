@@ -174,12 +174,12 @@ def _amount(sums: LedgerSums, dollars: float, units: float) -> str:
     return f"${_dollars(sums, dollars)}" if _is_priced(sums) else f"{round(units):,}"
 
 
-def _facts(told: Story) -> Iterator[str]:
-    calls = told.calls
+def _facts(story: Story) -> Iterator[str]:
+    calls = story.calls
     models = ", ".join(dict.fromkeys(call.model for call in calls))
-    key = f" ({told.key})" if told.key else ""
+    key = f" ({story.key})" if story.key else ""
     branches = len({call.branch for call in calls})
-    yield f"session  {told.session}{key}, {told.harness or 'unknown agent'}, {models}"
+    yield f"session  {story.session}{key}, {story.harness or 'unknown agent'}, {models}"
     yield f"calls    {len(calls):,} answered, in {counted(branches, 'branch')}"
     largest = max(call.client.total for call in calls)
     for words, series in (
@@ -193,7 +193,7 @@ def _facts(told: Story) -> Iterator[str]:
 
 
 def spark(series: Sequence[int], width: int = SPARK, top: int = 0) -> str:
-    """A series as one line of bars; ``top`` is what the highest bar stands for, by default the largest of them."""
+    """A series as one line of bars; ``top`` is what the highest bar means, by default the largest of them."""
     shown = peaks(series, width)
     highest = max([top, *shown, 1])
     return "".join(SPARKS[min(len(SPARKS) - 1, len(SPARKS) * max(0, value) // highest)] for value in shown)
@@ -289,9 +289,9 @@ def _notes(sums: LedgerSums) -> Iterator[str]:
         yield f"of {sums.unpriced:,} calls the model's price is not known: they are in no sum of dollars"
 
 
-def _events(told: Story) -> list[CallStory]:
+def _events(story: Story) -> list[CallStory]:
     """The latest calls in which something happened."""
-    return [call for call in told.calls if call.repack or call.pages_in or call.schemas_in or call.corrected][-EVENTS:]
+    return [call for call in story.calls if call.repack or call.pages_in or call.schemas_in or call.corrected][-EVENTS:]
 
 
 def _happened(draw: Draw, calls: Sequence[CallStory]) -> Iterator[str]:

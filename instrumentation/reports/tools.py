@@ -14,46 +14,51 @@ WHY = 80
 NAME = 48
 
 
-def as_text(told: ToolsAccount, *, width: int = 0, color: bool = False) -> str:
+def as_text(account: ToolsAccount, *, width: int = 0, color: bool = False) -> str:
     """What all tools took and how calls went, then a line for each tool."""
-    rows = [_cells(tool) for tool in ordered(told)]
-    lines = [*columns(list(_facts(told)), left={0, 1}, width=width), ""]
-    lines += [*table(HEAD, rows, LEFT, width, color=color), "", *_notes(told)]
+    rows = [_cells(tool) for tool in ordered(account)]
+    lines = [*columns(list(_facts(account)), left={0, 1}, width=width), ""]
+    lines += [*table(HEAD, rows, LEFT, width, color=color), "", *_notes(account)]
     return "\n".join(lines) + "\n"
 
 
-def ordered(told: ToolsAccount) -> list[ToolAccount]:
+def ordered(account: ToolsAccount) -> list[ToolAccount]:
     """The tools, those that are called most first, then those that take most as the client offers them."""
-    return sorted(told.tools.values(), key=lambda one: (-one.calls, -one.offered, one.name))
+    return sorted(account.tools.values(), key=lambda one: (-one.calls, -one.offered, one.name))
 
 
-def _facts(told: ToolsAccount) -> Iterator[tuple[str, str]]:
-    calls, prompts = len(told.calls), told.prompts
-    yield "sessions", f"{told.sessions:,}, with {calls:,} calls with a decision on tools, in {prompts:,} prompts"
-    offered = [one for one in told.tools.values() if one.sessions]
+def _facts(account: ToolsAccount) -> Iterator[tuple[str, str]]:
+    calls, prompts = len(account.calls), account.prompts
+    yield "sessions", f"{account.sessions:,}, with {calls:,} calls with a decision on tools, in {prompts:,} prompts"
+    offered = [one for one in account.tools.values() if one.sessions]
     called = sum(bool(one.called_in) for one in offered)
     yield "tools", f"{len(offered):,} offered: {called:,} called, {len(offered) - called:,} never"
-    yield "tokens", _tokens(told)
-    if told.in_full:
-        yield "in full", f"{told.in_full:,} of these prompts had all tools in full, as they could not be changed"
-    short = told.sum("short_calls")
+    yield "tokens", _tokens(account)
+    if account.in_full:
+        yield "in full", f"{account.in_full:,} of these prompts had all tools in full, as they could not be changed"
+    short = account.sum("short_calls")
     parts = (
-        f"{told.sum('at_once'):,} at once, {told.sum('after_fault'):,} after the model had seen the full tool, "
-        f"{told.sum('passed_on'):,} that did not fit and were passed on"
+        f"{account.sum('at_once'):,} at once, {account.sum('after_fault'):,} after the model had seen the full tool, "
+        f"{account.sum('passed_on'):,} that did not fit and were passed on"
     )
-    yield "calls", f"{told.sum('calls'):,}, {short:,} of them of tools that were sent short: {parts}"
-    yield "faults", f"{told.sum('faults'):,} schemas asked for, {told.sum('invalid'):,} calls caught that did not fit"
+    yield "calls", f"{account.sum('calls'):,}, {short:,} of them of tools that were sent short: {parts}"
+    yield (
+        "faults",
+        f"{account.sum('faults'):,} schemas asked for, {account.sum('invalid'):,} calls caught that did not fit",
+    )
 
 
-def _tokens(told: ToolsAccount) -> str:
+def _tokens(account: ToolsAccount) -> str:
     """What tools take in a prompt, as offered and as sent."""
-    if not told.prompts:
+    if not account.prompts:
         return "no prompt with these tools was answered"
-    sent = told.sent
-    by_form = ", ".join(f"{_each(tokens, told.prompts)} {FORMS[form]}" for form, tokens in sent._asdict().items())
-    saved = (told.offered - sent.total) / max(1, told.offered)
-    became = f"{_each(told.offered, told.prompts)} in a prompt became {_each(sent.total, told.prompts)} ({by_form})"
-    return f"{became}: {percent(saved)} less, {told.offered - sent.total:,} in all"
+    sent = account.sent
+    by_form = ", ".join(f"{_each(tokens, account.prompts)} {FORMS[form]}" for form, tokens in sent._asdict().items())
+    saved = (account.offered - sent.total) / max(1, account.offered)
+    became = (
+        f"{_each(account.offered, account.prompts)} in a prompt became {_each(sent.total, account.prompts)} ({by_form})"
+    )
+    return f"{became}: {percent(saved)} less, {account.offered - sent.total:,} in all"
 
 
 def _each(tokens: int, prompts: int) -> str:
@@ -74,37 +79,40 @@ def _cells(tool: ToolAccount) -> tuple[str, ...]:
     return (clipped(tool.name, NAME), form, *tokens, *(f"{one:,}" for one in counts), clipped(tool.reason, WHY))
 
 
-def _notes(told: ToolsAccount) -> Iterator[str]:
+def _notes(account: ToolsAccount) -> Iterator[str]:
     yield "Tokens are our own count, of each tool in a prompt; page_in, which ctxpager adds, is not among the tools."
     for count, words in (
-        (told.undecided, f"{counted(told.undecided, 'answered call')} without a decision on tools, by then or at all"),
-        (told.without, f"{counted(told.without, 'session')} without a decision on tools"),
+        (
+            account.undecided,
+            f"{counted(account.undecided, 'answered call')} without a decision on tools, by then or at all",
+        ),
+        (account.without, f"{counted(account.without, 'session')} without a decision on tools"),
     ):
         if count:
             yield f"Left out: {words}."
 
 
-def as_json(told: ToolsAccount) -> dict[str, Any]:
+def as_json(account: ToolsAccount) -> dict[str, Any]:
     """The account as plain values, with every call."""
     counts = ("calls", "short_calls", "at_once", "after_fault", "passed_on", "faults", "invalid")
     return {
-        "sessions": told.sessions,
-        "sessions_without": told.without,
-        "decisions": told.decisions,
-        "undecided_calls": told.undecided,
-        "prompts": told.prompts,
-        "prompts_in_full": told.in_full,
-        "tokens": {"offered": told.offered, "sent": told.sent.total, **told.sent._asdict()},
-        "tool_calls": {name: told.sum(name) for name in counts},
-        "never_called": [one.name for one in ordered(told) if one.sessions and not one.called_in],
-        "tools": as_rows(told),
-        "calls": [{**asdict(one), "sent": one.sent._asdict()} for one in told.calls],
+        "sessions": account.sessions,
+        "sessions_without": account.without,
+        "decisions": account.decisions,
+        "undecided_calls": account.undecided,
+        "prompts": account.prompts,
+        "prompts_in_full": account.in_full,
+        "tokens": {"offered": account.offered, "sent": account.sent.total, **account.sent._asdict()},
+        "tool_calls": {name: account.sum(name) for name in counts},
+        "never_called": [one.name for one in ordered(account) if one.sessions and not one.called_in],
+        "tools": as_rows(account),
+        "calls": [{**asdict(one), "sent": one.sent._asdict()} for one in account.calls],
     }
 
 
-def as_rows(told: ToolsAccount) -> list[dict[str, Any]]:
+def as_rows(account: ToolsAccount) -> list[dict[str, Any]]:
     """One row for each tool."""
-    return [_tool(one) for one in ordered(told)]
+    return [_tool(one) for one in ordered(account)]
 
 
 def _tool(tool: ToolAccount) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _add_setting(group: "argparse._ArgumentGroup", key: "SettingKey") -> None:
 
 
 def _placeholder(key: "SettingKey") -> str:
-    """What stands for a setting's value in the help: its choices, if it has a few."""
+    """The placeholder of a setting's value in the help: its choices, if it has a few."""
     kind = key.field.annotation
     if get_origin(kind) is Literal:
         return f"{{{','.join(get_args(kind))}}}"

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _summary(settings: "Settings", models: "Models", since: float) -> str:
-    """What calls since a time cost, as the log has them, or why that can't be said."""
+    """What calls since a time cost, as the log has them, or why that is not known."""
     from instrumentation.reports import gather, report  # needed once, when the proxy ends
     from pager.wire.dialects import load as load_dialect
 

@@ -35,7 +35,7 @@ class SettingKey:
 
     @property
     def table(self) -> str:
-        """The TOML table it stands in; a table of its own for a mapping."""
+        """The TOML table it is in; a table of its own for a mapping."""
         return self.name if self.is_table else self.parent
 
     @property
@@ -70,7 +70,7 @@ class SettingKey:
 
     @property
     def is_text(self) -> bool:
-        """Whether a variable or flag gives it as it stands, without quotes."""
+        """Whether a variable or flag gives it as it is, without quotes."""
         return self.field.annotation in {str, Path} or get_origin(self.field.annotation) is Literal
 
     @property

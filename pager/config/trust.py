@@ -18,7 +18,7 @@ FILE_NAME = "trusted.json"
 
 
 class TrustState(Enum):
-    """What the user has said of a folder's file."""
+    """The user's decision on a folder's file."""
 
     TRUSTED = "trusted"
     CHANGED = "no longer what was trusted"
@@ -32,7 +32,7 @@ class Trusted:
         self._path = config_dir / FILE_NAME
 
     def standing(self, folder: Path, content: bytes) -> TrustState:
-        """What the user has said of a folder whose file has this content."""
+        """The user's decision on a folder whose file has this content."""
         known = self.folders().get(_name(folder))
         if known is None:
             return TrustState.UNKNOWN

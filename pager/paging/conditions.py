@@ -48,7 +48,7 @@ def terms_of(
     marks: bool,
     grace: int = GRACE,
 ) -> Terms:
-    """What a call is planned under; what was observed of a provider's cache stands over what is documented.
+    """What a call is planned under; what was observed of a provider's cache overrides what is documented.
 
     ``table`` is the page table of its branch, ``marks`` whether we mark what shall be cached, a new page stays
     for ``grace`` calls. Where no mark names a lifetime, a cache of the tenant's that outlived the documented one is
@@ -100,7 +100,7 @@ def lent(terms: Terms, credit: float | None, limits: CreditLimits | None, dollar
 def marked_prices(prices: Prices, table: PageTable) -> Prices:
     """The prices where a prompt is cached at marks, for the lifetime that is granted or, failing that, asked for.
 
-    Nothing of the history is cached for a client that marks only what stands before it.
+    Nothing of the history is cached for a client that marks only what comes before it.
     """
     if prices.read >= prices.write:
         return prices

@@ -2,7 +2,7 @@
 
 There is no common form: some providers have a code for it, most have a sentence, with or without numbers. Only what an
 error says of itself is looked at, never parts of the request that it repeats. Wording is compared without regard to
-case, and apart from numbers: one provider's limit stands in another's sentence.
+case, and apart from numbers: one provider's limit is in another's sentence.
 
 An overflow is what evicting can mend. A body with too many bytes is one, too. A rate limit, a bill, or a limit on the
 answer alone is none, even where the message advises a shorter prompt.
@@ -47,7 +47,7 @@ _NOT_THE_WINDOW = _any(
     r"overloaded",
 )
 
-# Who says so, as told in public issues of agents and servers from 2023 to 2026, stands behind each.
+# Behind each: whose error it is, from public issues of agents and servers from 2023 to 2026.
 _OVERFLOW = _any(
     r"context_(?:length|window)_exceeded",  # OpenAI, Azure, Groq, OpenRouter
     r"exceed_context_size_error",  # llama.cpp
@@ -122,7 +122,7 @@ _RESERVED = _any(
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """What upstream told of a prompt that does not fit; 0 where it did not.
+    """The window that upstream named for a prompt that does not fit; 0 where it did not.
 
     ``tokens`` is what the request would take: the prompt and, where upstream counts it, what is ``reserved`` for the
     answer. It is more than ``limit`` by what has to go.
@@ -134,7 +134,7 @@ class Overflow:
 
 
 def overflow(status: int, body: bytes) -> Overflow | None:
-    """What an error tells of the window, or None if it is about anything else.
+    """What an error says of the window, or None if it is about anything else.
 
     ``body`` is the body of the response; of an error inside a stream, status 200, it is the event or its message alone.
     Every 413 that is no rate limit counts, whatever it says: the body is too large for someone on the way.

@@ -8,7 +8,7 @@ there at once: they may have been cut off.
 An answer has a few rounds of questions. The last reply says that it may go on with its own tools and ask again later. A
 model that asks once more is answered once more, and then goes into its very last leg, in which it can call nothing:
 an answer that ended with a question which the client never sees would look like the end of its task. After the last
-round nothing is held back: a tool that fails on a handle tells the model more than an answer without an end.
+round nothing is held back: a tool that fails on a handle helps the model more than an answer without an end.
 
 The stream itself is stitched by the wire format (``pager.wire.stitching``); here is what all formats have in common.
 """
@@ -51,7 +51,7 @@ class Next(Enum):
 
 
 class Refusal(NamedTuple):
-    """What the model is told of a call of the client's tools that was not run, and why it was not."""
+    """Our answer to a call of the client's tools that was not run, and why it was not."""
 
     cause: Literal["imitated", "invalid"]
     text: str
@@ -71,7 +71,7 @@ class Replies(NamedTuple):
 
 
 def follows(held: LegEnd, rounds: int) -> Next:
-    """What follows a leg, with so many rounds behind it."""
+    """What follows a leg, after ``rounds`` rounds."""
     if not held.calls or not held.whole or rounds >= LONGEST:
         return Next.FINISH
     return Next.LATER if held.mixed else Next.RESEND
@@ -88,7 +88,7 @@ def reply(
 ) -> Replies:
     """Answer the held calls of this round; ``limit`` bounds what pages may take in all, in characters.
 
-    ``refuse`` says what is told to a call of another tool than ours.
+    ``refuse`` makes the answer to a call of another tool than ours.
     """
     texts: list[str] = []
     pages: list[str] = []
@@ -162,7 +162,7 @@ class Guard:
         return self.imitates(arguments) or bool(self._errors(name, arguments))
 
     def refusal(self, call: HeldCall, tool: str) -> Refusal:
-        """What is said to a call that was held back; ``tool`` is the one that brings content back."""
+        """The answer to a call that was held back; ``tool`` is the one that brings content back."""
         short = self._tools.shortened.get(call.name) if self._tools is not None else None
         if short is None or self.imitates(call.arguments):
             return Refusal("imitated", _imitation(call, tool))
@@ -171,7 +171,7 @@ class Guard:
         return Refusal("invalid", repair_text(call.name, errors, "" if self._was_told(whole) else whole))
 
     def _was_told(self, whole: str) -> bool:
-        """Whether a tool in full stands in the prompt already, because it was asked for or called wrongly before."""
+        """Whether a tool in full is in the prompt already, because it was asked for or called wrongly before."""
         written = orjson.dumps(whole)[1:-1]
         legs = (leg for kept in self._table.hidden.values() for leg in kept.legs)
         return any(written in bytes(result) for leg in legs for result in leg.results)
@@ -191,7 +191,7 @@ class Guard:
 
 
 def _imitation(call: HeldCall, tool: str) -> str:
-    """What the model is told when it writes a stub where content belongs."""
+    """The answer to a model that writes a stub where content belongs."""
     handles = ", ".join(dict.fromkeys(HANDLE.findall(call.arguments)))
     return (
         f"{call.name} was not run: its arguments hold {handles}, which only stands for content that was moved out of "

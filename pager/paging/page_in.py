@@ -1,7 +1,7 @@
 """The tool that is offered to the model beside the client's own: its definition, and the answers it gives.
 
 A model asks as it likes, so every question gets an answer that either holds what was asked for or says what to do
-instead; nothing here raises. A whole page stands in the answer unchanged, byte for byte.
+instead; nothing here raises. A whole page is in the answer unchanged, byte for byte.
 """
 
 import json
@@ -37,7 +37,7 @@ _DESCRIPTION = (
     "the rest of it. Fetch it by handle (pg_...) whenever you need it: whole, by lines or by search. Never quote or "
     "invent stubs."
 )
-# The handles come first: whoever fills in only one parameter fills in this one.
+# The handles come first: a model that fills in only one parameter fills in this one.
 _PARAMETERS = {
     "type": "object",
     "properties": {
@@ -79,7 +79,7 @@ class PageInAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What the model asks for; ``other`` is what stood among the pages and is no handle."""
+    """What the model asks for; ``other`` are the entries of its list of pages that are no handles."""
 
     handles: tuple[str, ...]
     other: tuple[str, ...]
@@ -89,7 +89,7 @@ class _Question:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What is to be shown of one page, and what is to be said about it."""
+    """What is to be shown of one page, and the notes on it."""
 
     slices: tuple[Slice, ...] = ()
     count: int = 0
@@ -259,7 +259,7 @@ def _fitted(part: _Part, room: int) -> _Part:
 
 
 def _sections(handle: str, part: _Part) -> Iterator[str]:
-    """A page's headings with what stands under them, then the notes on it."""
+    """A page's headings with the text under them, then the notes on it."""
     label = handle
     for piece in part.slices:
         yield heading(label, _extent(piece, part)) + piece.text
@@ -305,7 +305,7 @@ class Brought(NamedTuple):
 
 
 def heading(handle: str, extent: str) -> str:
-    """What stands above a page, or a part of it; further parts of the same page have no handle."""
+    """The heading of a page, or of a part of it; further parts of the same page have no handle."""
     return f"=== {handle}, {extent} ===\n" if handle else f"=== {extent} ===\n"
 
 

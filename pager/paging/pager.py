@@ -49,7 +49,7 @@ class CallToPlan(NamedTuple):
     arm: str = ""  # the session's policy in an experiment, or empty
     learned: str = ""  # the version of what other sessions taught, empty for what is shipped
     bypass: str = ""  # why it must go out in full, or empty
-    around: str = ""  # tells what stands around its items from what stands around another's
+    around: str = ""  # a key of all that is around its items
 
 
 def bypassed(headers: Mapping[str, str]) -> str:
@@ -74,7 +74,7 @@ class Paged(CallPlan):
 
     @property
     def moved_on(self) -> bool:
-        """Whether the branch has another latest call by now, so that its table tells nothing of this one."""
+        """Whether the branch has another latest call by now, so that its table is no longer this call's."""
         return (self.table.call, self.table.attempt) != self.where[1:]
 
 
@@ -177,7 +177,7 @@ class Pager:
         return render(paged.dialect, paged.request, paged.table, paged.tool_slot)
 
     def rescue(self, paged: Paged, excess: int, window: int = 0) -> Repacked | None:
-        """Evict until the prompt is so many tokens shorter; None if nothing is left to evict, or the branch went on."""
+        """Evict until ``excess`` tokens are gone; None if nothing is left to evict or the branch went on."""
         tool_slot = paged.dialect.tool_slot(paged.request)
         names = tool_slot.names if isinstance(tool_slot, ToolSlot) else None
         repacked = None if paged.moved_on else paged.rescue(names, excess, window)

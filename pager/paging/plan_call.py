@@ -56,7 +56,7 @@ class CallPlan:
         return (self.terms.window - self.terms.reserve) * planner.FILLED_AFTER_RESCUE
 
     def reply_limit(self, tokens: int) -> int:
-        """The characters of pages that still fit the window behind a prompt of so many tokens."""
+        """The characters of pages that still fit the window behind a prompt of ``tokens``."""
         left = self.terms.window - self.terms.reserve - tokens
         return max(SMALLEST_REPLY, self.table.yardstick.size(left * planner.FILLED_AFTER_RESCUE))
 
@@ -85,7 +85,7 @@ class CallPlan:
     def rescue(self, names: Collection[str] | None, excess: int, window: int = 0) -> Repacked | None:
         """Evict until the prompt is ``excess`` tokens shorter; None if nothing is left to evict.
 
-        ``names`` is None where the request can't carry our tool, ``window`` is what the provider said of the model's
+        ``names`` is None where the request can't carry our tool, ``window`` is what the provider named as the model's
         window, or 0: later calls of the branch are planned under it.
         """
         plan = planner.rescue(self.table, self.outside, self.terms, excess)

@@ -19,9 +19,9 @@ __all__ = ["ASKING", "TOOL", "Decision", "PageView", "Policy", "Prices", "View",
 class PageView(msgspec.Struct, frozen=True, gc=False):
     """One page as a policy sees it; ages and times are counted in calls, ``size`` in bytes.
 
-    ``handle`` is the page's name in its branch: where the same content stands twice, a number follows. ``pinned`` pages
+    ``handle`` is the page's name in its branch: where content is there twice, a number follows. ``pinned`` pages
     may not be evicted: those that came with the last calls, and those that the model has asked for again. ``position``
-    is the page's place among all pages of the prompt; ``before`` and ``after`` are the tokens that stand before and
+    is the page's place among all pages of the prompt; ``before`` and ``after`` are the tokens that come before and
     after it. ``age`` counts the calls since it came, ``idle`` those since it was last used. ``usual`` is how often its
     tool's pages were needed again in other sessions, as a multiple of what is usual for pages of that size and age.
     ``found`` are the tokens that the provider would still find in its cache if this page were the first to go; less
@@ -64,7 +64,7 @@ class View:
     ``colds`` counts the calls so far that found the cache cold; ``saved`` and ``spent`` are what paging has saved and
     cost the session so far, in units of one uncached input token; ``credit`` is what it may spend beyond that by now,
     from its user's account. Before ``tool_added`` a repack changes the prompt
-    from its very beginning. ``to_go`` are the calls that sessions like this one still had after so many, None where
+    from its very beginning. ``to_go`` are the calls that sessions like this one still had at this length, None where
     nothing is known of such sessions.
     """
 

@@ -78,11 +78,11 @@ class Outgoing:
 
     def digest(self, client: str) -> str:
         """A hash over the digest of the client's body and all edits: the same only for the same bytes."""
-        told = sha256(client.encode())
+        hashed = sha256(client.encode())
         for span, new in sorted(self.edits):
-            told.update(f"|{span.start}-{span.end}:{len(new)}|".encode())
-            told.update(new)
-        return told.hexdigest()
+            hashed.update(f"|{span.start}-{span.end}:{len(new)}|".encode())
+            hashed.update(new)
+        return hashed.hexdigest()
 
     def followed_by(self, items: Sequence[bytes]) -> "Outgoing":
         """The same request with these items behind all others."""
@@ -179,7 +179,7 @@ def _span(request: Request, item: int, count: int) -> Span:
 
 
 def _tool(request: Request, tool_slot: ToolSlot, entry: bytes) -> list[Edit]:
-    """The edit that adds the tool; tools stand in no item that holds a page."""
+    """The edit that adds the tool; tools are in no item that holds a page."""
     shift = request.starts[tool_slot.item] if tool_slot.item is not None else 0
     at = shift + tool_slot.at
     return [(Span(at, at), tool_slot.before + entry + tool_slot.after)]

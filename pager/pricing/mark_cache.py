@@ -5,7 +5,7 @@ and finds it again only from a mark at its end or at most 19 positions behind it
 read, and any mark on a prefix that is held already, start the prefix's lifetime again and cost nothing, so a mark that
 the client leaves free can keep an early prefix alive. Lifetimes count from the start of the request.
 
-A prefix is known here by its number of parts: 0 is what stands before the messages, n what ends with the n-th message.
+A prefix is known here by its number of parts: 0 is what comes before the messages, n what ends with the n-th message.
 Whoever changes the prompt says from where on (``cut``). Nothing here reads a clock.
 """
 
@@ -82,7 +82,7 @@ class MarkCache:
     entries: dict[int, Entry] = field(default_factory=dict)
 
     def cut(self, parts: int) -> None:
-        """The prompt changes behind this many parts; -1 where what stands before the messages changes as well."""
+        """The prompt changes behind this many parts; -1 where what comes before the messages changes as well."""
         if any(count > parts for count in self.entries):
             self.entries = {count: entry for count, entry in self.entries.items() if count <= parts}
 

@@ -21,7 +21,7 @@ MINIMUM = 1_024
 """Tokens below which nothing is cached, where the provider says nothing: what most say."""
 
 TELLING = 4_096
-"""Tokens that a prompt must share with the one before for a report to tell anything: the largest minimum there is."""
+"""Tokens that a prompt must share with the one before for a report to be evidence: the largest minimum there is."""
 
 HIT_SHARE, MISS_SHARE = 0.9, 0.5
 """Shares of these tokens: from the one up, the prefix was still in the cache; below the other, it was gone."""
@@ -70,7 +70,7 @@ class Evidence:
     ``held`` is the longest gap after which the prefix was still there, ``lost`` are the two shortest above it after
     which it was gone, and ``empty`` the two shortest after which nothing at all was cached since anything last was.
     ``granted`` is the lifetime that the provider's usage names for what it wrote last, 0 where it names none.
-    A call tells something if the one before it was answered, asked the same model, and went out as it was noted.
+    A call is evidence if the call before it was answered, asked the same model, and went out as it was noted.
     """
 
     model: str = ""
@@ -84,7 +84,7 @@ class Evidence:
     sent_last: Sent | None = None
 
     def sent(self, at: float, model: str, tokens: int, shared: int) -> None:
-        """Note a prompt of so many tokens, of which the first ``shared`` are also those of the prompt before."""
+        """Note a prompt of ``tokens``, of which the first ``shared`` are also those of the prompt before."""
         if model != self.model:
             self.model, self.held, self.lost, self.empty, self.answered = model, 0.0, (), (), False
             self.granted = 0.0
@@ -94,7 +94,7 @@ class Evidence:
         self.at, self.answered, self.apart = at, False, False
 
     def changed(self) -> None:
-        """Note that the prompt went out other than was noted: what is reported of it tells nothing."""
+        """Note that the prompt went out other than was noted: what is reported of it is no evidence."""
         self.sent_last = None
 
     def sent_apart(self) -> None:

@@ -74,7 +74,7 @@ def _ratios(model: Model) -> Prices:
 
 @dataclass(frozen=True)
 class Models:
-    """The catalogue with a user's own figures on top; ``fixed`` prices stand for every model's."""
+    """The catalogue with a user's own figures on top; ``fixed`` prices replace every model's."""
 
     catalog: Catalog
     overrides: Overrides = field(default_factory=Overrides)
@@ -112,14 +112,14 @@ class Models:
         """The cache in force for a model; none where reading from it is no cheaper than plain input."""
         if self.prices(model).read >= 1.0:
             return Cache(CacheKind.NONE, 0)
-        if self.fixed:  # a price list named for all models stands for prompts of any size, marked or not
+        if self.fixed:  # a price list named for all models holds for prompts of any size, marked or not
             return Cache(CacheKind.AUTOMATIC, 0)
         found = self.find(model)
         return Cache(found.cache_kind, found.cache_minimum)
 
 
 def in_force(value: str, models: Mapping[str, Mapping[str, object]]) -> Models:
-    """The shipped table under ``--prices`` and the configured ``[models]``, which stand above a price file's."""
+    """The shipped table under ``--prices`` and the configured ``[models]``, which override a price file's."""
     table = Models.load()
     named = named_prices(value) if value else Overrides()
     own = overrides({"models": dict(models)}, origin="[models]")

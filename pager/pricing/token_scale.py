@@ -6,7 +6,7 @@ counts as 60,000: at first by the tokenizer of the model's family, then by what 
 
 Decisions must be the same after a crash, which may lose the latest answer, and in any of several processes, which may
 see it late. So a report counts from the second call after its own, and only where it is off by more than ``TOLERANCE``:
-a report that is lost then changes nothing, except in the rare case that it was the first to tell.
+a report that is lost then changes nothing, except in the rare case that it was the first with a measure.
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,10 +24,10 @@ LATER = 2
 """From how many calls after its own on a report counts."""
 
 SMALLEST = 500
-"""Tokens of the smallest prompt that tells anything: fixed additions of the provider rule smaller ones."""
+"""Tokens of the smallest prompt that is measured: fixed additions of the provider rule smaller ones."""
 
 CREDIBLE = (0.3, 3.0)
-"""What a measure lies between; beyond, a report tells of something else: pictures, a prompt that the provider holds."""
+"""What a measure lies between; beyond, a report has another cause: pictures, a prompt that the provider holds."""
 
 
 @dataclass(slots=True)
@@ -51,17 +51,17 @@ class Yardstick:
             self.scale = round(due[-1] / STEP) * STEP
 
     def report(self, call: int, tokens: int, size: int) -> None:
-        """Note that the provider found so many tokens in a call's prompt of so many bytes."""
+        """Note the provider's count of a call's prompt: its tokens and its bytes."""
         scale = tokens * BYTES_A_TOKEN / size
         if tokens >= SMALLEST and CREDIBLE[0] <= scale <= CREDIBLE[1]:
             self._reports = [*self._reports[-LATER:], (call, scale)]
 
     def tokens(self, size: float) -> int:
-        """The provider's tokens in so many bytes, roughly."""
+        """The provider's tokens in these bytes, roughly."""
         return round(self.scale * size / BYTES_A_TOKEN)
 
     def size(self, tokens: float) -> int:
-        """The bytes of so many of the provider's tokens, roughly."""
+        """The bytes of these tokens of the provider's, roughly."""
         return round(tokens * BYTES_A_TOKEN / self.scale)
 
     def copy(self) -> "Yardstick":

@@ -1,8 +1,8 @@
 """Outlines a text in one line: the names that code defines, the keys of JSON, the errors of a log.
 
-The kind is found from the text itself, as a tool's name tells little. Only the edges of a long text are looked at, and
-of them so many lines, each cut to a width: the work is bounded, and so is what any pattern here can cost. Kinds are
-tried from the most certain to the least, and what is none of them is told by its first and its last line.
+The kind is found from the text itself, as a tool's name says little. Only the edges of a long text are looked at, and
+of them a limited number of lines, each cut to a width: the work is bounded, and so is what any pattern here can cost.
+Kinds are tried from the most certain to the least, and what is none of them is shown by its first and its last line.
 """
 
 import re
@@ -93,7 +93,7 @@ _SAMPLE = 40
 
 @dataclass(frozen=True, slots=True)
 class _OutlineLines:
-    """The lines that are looked at, without blank ones and without their numbers, which ``numbers`` tells."""
+    """The lines that are looked at, without blank ones and without their numbers, which are in ``numbers``."""
 
     lines: Sequence[str]
     whole: bool
@@ -224,8 +224,8 @@ def _matches(view: _OutlineLines) -> str:
     times = Counter(match[1] for match in found if match[2] != "-") or Counter(match[1] for match in found)
     folder, names = _in_folder(list(times))
     short = (clip(name, 50) for name in names)
-    told = [f"{name} ({often})" if often > 1 else name for name, often in zip(short, times.values(), strict=True)]
-    return f"{view.counted(times.total(), 'match', 'matches')} in {folder}{_named(told)}"
+    counts = [f"{name} ({often})" if often > 1 else name for name, often in zip(short, times.values(), strict=True)]
+    return f"{view.counted(times.total(), 'match', 'matches')} in {folder}{_named(counts)}"
 
 
 def _listing(view: _OutlineLines) -> str:
@@ -350,7 +350,7 @@ _BEFORE_MESSAGE = re.compile(r"\s*\[?\d{4}[-/]\d\d[-/]\d\d[T ][\d:.,]*(?:Z|[+-]\
 
 
 def _log(view: _OutlineLines) -> str:
-    """The first lines that tell of trouble, and how many there are; nothing for code, in which they are texts."""
+    """The first lines that report trouble, and how many there are; nothing for code, in which they are texts."""
     run = sum(_OF_A_RUN.match(line) is not None for line in view.lines)
     if view.numbers or not run or run < len(_definitions(view.lines)):
         return ""

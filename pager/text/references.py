@@ -34,7 +34,7 @@ _Text = TypeVar("_Text", str, bytes)
 
 
 def signs(text: str, limit: int | None = LIMIT) -> "array[int]":
-    """The hashes of a text's signs, at most so many; of an answer, which is short, all are wanted."""
+    """The hashes of a text's signs, at most ``limit``; of an answer, which is short, all are wanted."""
     lines = _smallest(lines_of(text), is_telling, encoded, limit)
     words = _smallest(words_of(text), is_marked, bytes, limit)
     if limit is not None and len(lines) + len(words) > limit:
@@ -70,7 +70,7 @@ def strings(value: object) -> Iterator[str]:
 class Index:
     """The signs of a branch's pages.
 
-    A sign that several pages have counts for the newest of them alone: it stands nearest to the answer, and the older
+    A sign that several pages have counts for the newest of them alone: it is nearest to the answer, and the older
     ones may be copies or earlier states of it. Of each sign the newest owners are known, one more than may share it.
     """
 
@@ -114,7 +114,7 @@ class Index:
 def _smallest(
     found: list[_Text], wanted: Callable[[_Text], bool], as_bytes: Callable[[_Text], bytes], limit: int | None
 ) -> list[bytes]:
-    """Those that are wanted, at most so many; by their checksums where not all of them may be kept."""
+    """Those that are wanted, at most ``limit``; by their checksums where not all of them may be kept."""
     if limit is not None and len(found) > limit // 2:
         found = sorted(found, key=lambda one: crc32(as_bytes(one)))
     return [as_bytes(one) for one in islice(filter(wanted, found), limit)]

@@ -330,7 +330,7 @@ def _pattern_properties(validator: Any, patterns: Mapping[str, Any], instance: A
 
 
 def _match(pattern: str, text: str) -> bool | None:
-    """Whether the pattern is found in the text; None if that can't be said, or not in the time that is left."""
+    """Whether the pattern is found in the text; None if that is not known, or not in the time that is left."""
     program = _compiled(pattern)
     if program is None or (not text.isascii() and "\\s" in pattern.lower()):  # RE2 knows no spaces but those of ASCII
         return None

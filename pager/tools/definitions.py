@@ -16,7 +16,7 @@ Edit = tuple[Span, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One tool, and where its values stand, counted from the beginning of the list.
+    """One tool, and where its values are, counted from the beginning of the list.
 
     ``description`` is an empty span, behind the tool's name, where it has none; ``parameters`` where those are left
     out. ``fixed`` says why the entry must stay as it is, if it must; ``size`` are the entry's bytes as it was sent.
@@ -41,7 +41,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offers:
-    """A list of tools; ``digest`` tells it from others, however it is written.
+    """A list of tools; ``digest`` is its key, the same however it is written.
 
     ``deferring`` says how the client itself loads tools late, if it does.
     """

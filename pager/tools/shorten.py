@@ -92,7 +92,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Slim:
-    """What stands for a tool: a short description with the handle of the whole, and a schema as compact JSON."""
+    """What is sent for a tool: a short description with the handle of the whole, and a schema as compact JSON."""
 
     name: str
     description: str
@@ -298,7 +298,7 @@ def _used_definitions(schema: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 def _references(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
-    """All that looks like a reference, wherever it stands."""
+    """All that looks like a reference, wherever it is."""
     if isinstance(value, dict) and isinstance(value.get("$ref"), str):
         yield value["$ref"]
     for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

@@ -3,7 +3,7 @@ r"""Cuts a stream of server-sent events into events as its bytes come in.
 An event ends with an empty line. Lines end in ``\n``, ``\r\n`` or ``\r``, and a chunk may end anywhere, between ``\r``
 and ``\n`` too. The cut is made where it falls for every split of the bytes: ``\r\r`` ends an event at once (a ``\n``
 after it belongs to the line that is already over, and goes to the next event), while ``\n\r`` waits for the byte that
-tells whether a ``\n`` follows.
+shows whether a ``\n`` follows.
 
 What has no border in it yet is kept as the pieces that came, and joined once: the work is linear in the bytes.
 """

@@ -174,7 +174,7 @@ def test_a_clear_difference_is_said_with_its_interval():
 
 def test_arms_that_cost_the_same_are_not_told_apart():
     (one,) = experiment(filled({"cost_aware": 100_000, "keep_all": 100_000})).comparisons
-    assert not one.ratio.is_told
+    assert not one.ratio.is_significant
     assert one.needed is None or one.needed > 60
     assert "not told apart by 60 sessions" in compared(one)
 
@@ -376,7 +376,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(sizes):
 
 def test_identical_arms_are_rarely_told_apart():
     generator = np.random.default_rng(12)
-    told = [ratio(drawn(generator, 30), drawn(generator, 30), seed).is_told for seed in range(200)]
+    told = [ratio(drawn(generator, 30), drawn(generator, 30), seed).is_significant for seed in range(200)]
     assert sum(told) <= 0.1 * 200
 
 
@@ -386,7 +386,7 @@ def test_the_sessions_said_to_be_needed_mostly_suffice():
     error = sum(one.error for one in usual) / len(usual)
     width = sum(one.high / one.ratio for one in usual) / len(usual)
     enough = int(needed(Ratio(0.8, 0.8 / width, 0.8 * width, error), 40)) // 2
-    told = [ratio(drawn(generator, enough, 0.8), drawn(generator, enough), seed).is_told for seed in range(60)]
+    told = [ratio(drawn(generator, enough, 0.8), drawn(generator, enough), seed).is_significant for seed in range(60)]
     assert 0.5 <= sum(told) / 60 <= 0.97
 
 

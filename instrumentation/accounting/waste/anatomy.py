@@ -83,7 +83,7 @@ class Anatomy:
         """What became of each page in the order of their coming, branch by branch.
 
         There is a letter for each of the ``chosen`` steps, by default for all; pages that are in none of them are left
-        out. What a page says is told only ``with_content``.
+        out. The text of a page is given only ``with_content``.
         """
         wanted = range(len(self.calls)) if chosen is None else chosen
         found = []
@@ -94,7 +94,7 @@ class Anatomy:
                 letters = _letters(page, len(branch.steps))
                 states = "".join([letters[place] if place >= 0 else "." for place in columns])
                 if states.strip("."):
-                    found.append(_told(page, branch.number, states, with_content=with_content))
+                    found.append(_page_story(page, branch.number, states, with_content=with_content))
         return found
 
 
@@ -120,7 +120,7 @@ def _letters(page: WastePage, steps: int) -> list[str]:
     return letters
 
 
-def _told(page: WastePage, branch: int, states: str, *, with_content: bool) -> PageStory:
+def _page_story(page: WastePage, branch: int, states: str, *, with_content: bool) -> PageStory:
     tool, arguments = (page.made.tool, page.made.arguments) if page.made else ("", "")
     about, content = (main_argument(arguments), page.found.text) if with_content else ("", "")
     return PageStory(page.name, branch, page.found.kind, tool, page.tokens, states, about, content)
@@ -148,7 +148,7 @@ def last_uses(prepared: Prepared) -> dict[int, dict[str, int]]:
 
 
 class Head(NamedTuple):
-    """What stands outside of the items: tokens of tools that are called or never called, and of all else.
+    """The request outside of its items: tokens of tools that are called or never called, and of all else.
 
     ``tools`` are the tools with their bytes, ``beside`` the bytes of all else.
     """
@@ -161,7 +161,7 @@ class Head(NamedTuple):
 
 
 def head_of(step: RecordedCall, called: frozenset[str]) -> Head:
-    """What stands outside of the items of a step, in a session that calls these tools.
+    """The request of a step outside of its items, in a session that calls these tools.
 
     A tool that is not the client's own is taken to be called: the provider may run it where nobody sees.
     """

@@ -23,7 +23,7 @@ from pager.wire.json_spans import members
 from pager.wire.page_spans import Form, PageSpan
 
 SYSTEM = frozenset({"system", "developer"})
-"""The roles in which a client tells the model how to behave."""
+"""The roles of a client's instructions to the model."""
 
 _SPEAKERS = {"user": "user", "assistant": "assistant"}
 _OF_KIND = {
@@ -107,7 +107,7 @@ def taken_apart(raw: bytes, dialect: Dialect) -> ItemParts:
 
 
 def _pieces(size: int, message: Message, page_spans: Sequence[PageSpan], held: Contents) -> Iterator[_ItemPiece]:
-    """The blocks of an item of so many bytes, with their pages apart."""
+    """The blocks of an item of ``size`` bytes, with their pages apart."""
     pages: dict[tuple[str, str], list[Found]] = {}
     for page in held.pages:
         pages.setdefault((page.kind, page.call_id), []).append(page)
@@ -124,9 +124,9 @@ def _pieces(size: int, message: Message, page_spans: Sequence[PageSpan], held: C
 
 
 def _weights(size: int, blocks: Sequence[Block], values: set[str]) -> tuple[int, list[int]]:
-    """What each block weighs in an item of so many bytes: its bytes times a number that makes them whole.
+    """The weight of each block in an item of ``size`` bytes: its bytes times a number that makes them whole.
 
-    The arguments of calls that have ``values`` of their own stand there as they are, all other texts as strings.
+    The arguments of calls that have ``values`` of their own are written as they are, all other texts as strings.
     """
     if len(blocks) == 1:
         return 1, [size]

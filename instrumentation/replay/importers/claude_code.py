@@ -4,12 +4,12 @@ An answer is logged in several lines, one for each block of its content, all wit
 the provider counted; of those counts the last is the right one. When several tools are called at once, the result of
 each names the line of its own call as the one before it, so that the lines of one answer and its results form a bush,
 not a chain. As all of them are sent, in the order of the log, the next line goes on where the log is, as long as the
-one before it stands in that bush, and only a line that names an older one goes back to there: the user has rewound.
+one before it is in that bush, and only a line that names an older one goes back to there: the user has rewound.
 
 A compaction begins anew: its mark names no line before it, and the summary comes after the mark. Messages that it
 preserves are named in the mark and follow the summary. Lines of sub-agents are in the same file (``isSidechain``, or
 inside of lines of ``progress``), or in a file of their own; they are lines of calls of their own in any case. An
-``attachment`` is content of the user's message that it stands beside.
+``attachment`` is content of the user's message beside it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -193,7 +193,7 @@ class Importer(LogFormat):
 
 
 def _own_files(path: Path) -> frozenset[str]:
-    """The ids of the sub-agents of a session that have a log of their own, which tells all of what they did."""
+    """The ids of the sub-agents of a session that have a log of their own, which has all that they did."""
     beside = path.parent / path.name.split(".")[0] / "subagents"
     return frozenset(one.name.split(".")[0].removeprefix("agent-") for one in beside.glob("agent-*.jsonl*"))
 
@@ -238,7 +238,7 @@ def _joined(contents: list[bytes]) -> bytes:
 class _Talk:
     """A conversation: of the user, or of a sub-agent.
 
-    ``path`` are the messages up to the newest, of which the first ``done`` stand in ``items`` as they are sent; those
+    ``path`` are the messages up to the newest, of which the first ``done`` are in ``items`` as they are sent; those
     from ``open`` on are the last answer and what followed it.
     """
 
@@ -284,7 +284,7 @@ class _Talk:
 
     @property
     def asked(self) -> bool:
-        """Whether the user has said anything."""
+        """Whether there is a message of the user's."""
         return any(not node.answer for node in self.path)
 
 
@@ -305,7 +305,7 @@ class _LinePlace(NamedTuple):
 
 
 class _LogSession:
-    """All that one file tells."""
+    """All that one file holds."""
 
     def __init__(self, file: str, problems: Problems, own_files: frozenset[str]) -> None:
         self.draft = RecordingDraft("messages")
@@ -324,7 +324,7 @@ class _LogSession:
         """Take the next line; raises one of BAD for one that is not as it should be."""
         if row.uuid is None:  # titles, snapshots of files and the like, which are no part of the conversation
             return
-        if row.uuid in self._in_progress:  # a line of a sub-agent, told before in one of progress
+        if row.uuid in self._in_progress:  # a line of a sub-agent, logged before in one of progress
             return
         self._name(row)
         before = self._known.get(row.parent_uuid or "")
@@ -337,7 +337,7 @@ class _LogSession:
             node.logged.append((row.uuid, place.size))
         self._known[row.uuid] = place
         if row.type == "progress":
-            self._told_in_progress(row)
+            self._take_progress(row)
         if row.type == "system" or talk.preserved is not None:
             self._compaction(talk, row)
 
@@ -361,21 +361,21 @@ class _LogSession:
 
     def _attached(self, row: _LogLine) -> _LoggedMessage | None:
         """What an attachment adds to the user's message; None, and counted, for one that is not sent."""
-        told = _attachment.decode(row.attachment) or {}
-        content = _content_of(told)
+        attachment = _attachment.decode(row.attachment) or {}
+        content = _content_of(attachment)
         if content is None:
-            self._left_out[f"attachment that is not sent ({told.get('type') or 'of no kind'})"] += 1
+            self._left_out[f"attachment that is not sent ({attachment.get('type') or 'of no kind'})"] += 1
             return None
         return _LoggedMessage(Raw(content))
 
-    def _told_in_progress(self, row: _LogLine) -> None:
+    def _take_progress(self, row: _LogLine) -> None:
         """Take the line of a sub-agent that a line of progress holds, unless the sub-agent has a log of its own."""
-        told = _progress.decode(row.data)
-        line = _inner.decode(told.message) if told is not None and told.type == "agent_progress" else None
-        if told is None or line is None:
-            self._left_out[f"progress that is not sent ({told.type if told else 'of no kind'})"] += 1
+        progress = _progress.decode(row.data)
+        line = _inner.decode(progress.message) if progress is not None and progress.type == "agent_progress" else None
+        if progress is None or line is None:
+            self._left_out[f"progress that is not sent ({progress.type if progress else 'of no kind'})"] += 1
             return
-        agent = told.agent_id or row.parent_tool_use_id or ""
+        agent = progress.agent_id or row.parent_tool_use_id or ""
         if agent in self._own_files:
             self._left_out["progress of a sub-agent that has a log of its own"] += 1
             return
@@ -384,8 +384,8 @@ class _LogSession:
         message, talk = _said(line), self._agents.setdefault(agent, _Talk())
         if message is None:
             return
-        if told.prompt and not talk.path and line.type == "assistant":
-            talk.add(msgspec.json.encode(told.prompt))
+        if progress.prompt and not talk.path and line.type == "assistant":
+            talk.add(msgspec.json.encode(progress.prompt))
         line = msgspec.structs.replace(line, uuid=line.uuid or row.uuid, timestamp=line.timestamp or row.timestamp)
         newest = (
             _LinePlace(talk, talk.path[-1], len(talk.path[-1].contents)) if talk.path else _LinePlace(talk, None, 0)
@@ -418,7 +418,7 @@ class _LogSession:
     def _answer(
         self, talk: _Talk, node: _Node, message: _LoggedMessage, blocks: list[tuple[bytes, _ContentBlock]]
     ) -> None:
-        """Add what one line says of an answer; a block that was logged before is not said again."""
+        """Add what one line says of an answer; a block that was logged before is not added again."""
         usage, call = counted(message.usage), talk.call
         if call is not None and usage and (call.usage is None or usage.output >= call.usage.output):
             call.usage = usage
@@ -441,9 +441,9 @@ class _LogSession:
 
     def _compaction(self, talk: _Talk, row: _LogLine) -> None:
         """Remember what a compaction preserves, and put it behind the line that it follows."""
-        told = _compacted.decode(row.compact_metadata)
-        if told is not None and told.preserved_segment is not None:
-            talk.preserved = told.preserved_segment
+        compaction = _compacted.decode(row.compact_metadata)
+        if compaction is not None and compaction.preserved_segment is not None:
+            talk.preserved = compaction.preserved_segment
         kept = talk.preserved
         if kept is None or kept.anchor_uuid != row.uuid:
             return
@@ -503,10 +503,10 @@ def _content_of(attachment: Mapping[str, object]) -> bytes | None:
     media = _media(content)
     if media is not None:
         return orjson.dumps([media])
-    told = {name: value for name, value in attachment.items() if name not in _NOT_SPOKEN}
+    spoken = {name: value for name, value in attachment.items() if name not in _NOT_SPOKEN}
     if kind == "hook_success":  # of these only what a hook says at the beginning of a session or a turn
-        told = {"content": content} if attachment.get("hookEvent") in _SPOKEN_HOOKS else {}
-    words = "\n".join(dict.fromkeys(strings(told)))
+        spoken = {"content": content} if attachment.get("hookEvent") in _SPOKEN_HOOKS else {}
+    words = "\n".join(dict.fromkeys(strings(spoken)))
     text = f"<system-reminder>\n{words}\n</system-reminder>"
     return orjson.dumps([{"type": "text", "text": text}]) if words else None
 

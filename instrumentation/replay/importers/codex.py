@@ -1,8 +1,8 @@
-"""Reads the rollouts of Codex: JSON lines, each with a time, a kind and what is told.
+"""Reads the rollouts of Codex: JSON lines, each with a time, a kind and a payload.
 
 Items of the conversation are logged as they were sent and received (``response_item``). What the model gave in one go
-is an answer, whose prompt is all that came before. What the provider counted is told once for each answer
-(``token_count``), after its items or, by some versions, before them; it is told again whenever limits change, with the
+is an answer, whose prompt is all that came before. The provider's count is logged once for each answer
+(``token_count``), after its items or, by some versions, before them; it comes again whenever limits change, with the
 same totals. A compaction (``compacted``) puts other items in the place of all so far, and a rollback
 (``thread_rolled_back``) takes the last turns of the user away. The log of a session that was forked off another begins
 with a copy of it, written in one go.
@@ -100,8 +100,8 @@ wire_api = "responses\""""
 
     def detect(self, head: Sequence[bytes]) -> bool:
         """One of the first lines is of a rollout."""
-        told = (row.get("type") for row in rows(head) if isinstance(row.get("payload"), dict))
-        return any(isinstance(kind, str) and kind in _KINDS for kind in told)
+        kinds = (row.get("type") for row in rows(head) if isinstance(row.get("payload"), dict))
+        return any(isinstance(kind, str) and kind in _KINDS for kind in kinds)
 
     def read(self, path: Path, problems: Problems) -> Iterator[Recording]:
         """The session in a file."""
@@ -118,7 +118,7 @@ wire_api = "responses\""""
 
 
 class _Rollout:
-    """All that one file tells; ``turns`` are the positions at which the user's turns begin."""
+    """All that one file holds; ``turns`` are the positions at which the user's turns begin."""
 
     def __init__(self) -> None:
         self.draft = RecordingDraft("responses")
@@ -149,15 +149,15 @@ class _Rollout:
         elif row.type == "session_meta":
             self._meta(_object.decode(row.payload), stamp(row.timestamp))
 
-    def _meta(self, told: Json, at: float | None) -> None:
+    def _meta(self, meta: Json, at: float | None) -> None:
         """The first is the session's own; others were copied with the session that it was forked off."""
         if self.session:
             return
-        self.session, self.version = str(told.get("id") or ""), str(told.get("cli_version") or "")
-        base = told.get("base_instructions")
-        text = base.get("text") if isinstance(base, dict) else told.get("instructions")
+        self.session, self.version = str(meta.get("id") or ""), str(meta.get("cli_version") or "")
+        base = meta.get("base_instructions")
+        text = base.get("text") if isinstance(base, dict) else meta.get("instructions")
         self.instructions = len(orjson.dumps(text)) if isinstance(text, str) else 0
-        if told.get("forked_from_id") and at is not None:
+        if meta.get("forked_from_id") and at is not None:
             self._copied_until = at + COPYING
 
     def _item(self, row: _RolloutLine) -> None:
@@ -188,32 +188,32 @@ class _Rollout:
             self._say(self._call, decoded(raw))
 
     def _say(self, call: OpenCall, item: object) -> None:
-        told = item if isinstance(item, dict) else {}
-        name, kind = str(told.get("name") or told.get("type")), told.get("type")
+        block = item if isinstance(item, dict) else {}
+        name, kind = str(block.get("name") or block.get("type")), block.get("type")
         if kind == "message":
-            call.words.append("\n".join(_texts(told.get("content"))))
+            call.words.append("\n".join(_texts(block.get("content"))))
         elif kind == "function_call":
-            arguments = told.get("arguments")
+            arguments = block.get("arguments")
             call.words.append(said(arguments) if isinstance(arguments, str) else "")
             self.draft.tools.take(name, decoded(arguments))
         elif kind == "custom_tool_call":
-            call.words.append(str(told.get("input") or ""))
+            call.words.append(str(block.get("input") or ""))
             self.draft.tools.take_free(name)
-        elif kind != "reasoning":  # tools of the provider's or of the client's own, which stand in no list of functions
-            call.words.append("\n".join(strings(told.get("action"))))
+        elif kind != "reasoning":  # tools of the provider's or of the client's own, which are in no list of functions
+            call.words.append("\n".join(strings(block.get("action"))))
             return
         if kind in ("function_call", "custom_tool_call"):
             call.called.append(name)
 
-    def _event(self, told: Json) -> None:
-        if told.get("type") == "token_count":
-            self._count(told.get("info"))
-        elif told.get("type") == "thread_rolled_back":
-            count = told.get("num_turns")
+    def _event(self, event: Json) -> None:
+        if event.get("type") == "token_count":
+            self._count(event.get("info"))
+        elif event.get("type") == "thread_rolled_back":
+            count = event.get("num_turns")
             self._roll_back(count if isinstance(count, int) else 0)
 
     def _count(self, info: object) -> None:
-        """Take what the provider counted, unless it was told before, or is an estimate after a compaction."""
+        """Take what the provider counted, unless it was logged before, or is an estimate after a compaction."""
         last = info.get("last_token_usage") if isinstance(info, dict) else None
         total = info.get("total_token_usage") if isinstance(info, dict) else None
         usage = _usage(last)
@@ -225,11 +225,11 @@ class _Rollout:
         elif self._copied_until is None:
             self._usage = usage
 
-    def _compact(self, told: _RolloutCompaction) -> None:
-        """Go on with other items: those that are told, else what the user had said, and the summary."""
-        items = [bytes(raw) for raw in told.replacement_history or ()]
-        if told.replacement_history is None:
-            text = {"type": "input_text", "text": told.message}
+    def _compact(self, compaction: _RolloutCompaction) -> None:
+        """Go on with other items: those that are logged, else the user's messages, and the summary."""
+        items = [bytes(raw) for raw in compaction.replacement_history or ()]
+        if compaction.replacement_history is None:
+            text = {"type": "input_text", "text": compaction.message}
             summary = orjson.dumps({"type": "message", "role": "user", "content": [text]})
             items = [*(self._items[at] for at in self._turns), summary]
         self._items, self._turns = [], []
@@ -252,6 +252,8 @@ def _texts(content: object) -> list[str]:
 
 def _usage(last: object) -> Usage | None:
     """The tokens of one answer; cached ones, and those of thoughts, are among the others."""
-    told = last if isinstance(last, dict) else {}
-    given, cached, put, output, thought = (value if isinstance(value := told.get(name), int) else 0 for name in _COUNTS)
-    return Usage(given, cached, put, output, thought, "cached_input_tokens" in told) if given else None
+    counts = last if isinstance(last, dict) else {}
+    given, cached, put, output, thought = (
+        value if isinstance(value := counts.get(name), int) else 0 for name in _COUNTS
+    )
+    return Usage(given, cached, put, output, thought, "cached_input_tokens" in counts) if given else None

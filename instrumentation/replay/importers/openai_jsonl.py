@@ -19,7 +19,7 @@ _NAMES = ("session", "id", "conversation_id", "session_id")
 
 
 class Importer(LogFormat):
-    """Messages as OpenAI's interface takes them; the tools too, where they are told."""
+    """Messages as OpenAI's interface takes them; the tools too, where they are recorded."""
 
     def detect(self, head: Sequence[bytes]) -> bool:
         """The first line is a message, or a list of messages."""

@@ -1,6 +1,6 @@
 """Reads exports of OpenCode: one JSON document with a session, its messages and their parts.
 
-An answer is one step of the model: what stands between the marks of its beginning and its end, or, where there are no
+An answer is one step of the model: what is between the marks of its beginning and its end, or, where there are no
 such marks, the whole message. A tool's call and its result are one part; sent, they are two messages. A result that
 was cleared later was sent in full up to then. A summary ends the conversation so far, and it goes on from the message
 that had asked for the summary, or from that which this one names as the first to stay.
@@ -23,7 +23,7 @@ from pager.text.references import strings
 
 CLEARED = "[Old tool result content cleared]"
 INTERRUPTED = "[Tool execution was interrupted]"
-_IN_TEXTS = ("text/plain", "application/x-directory")  # files that stand in parts of text already
+_IN_TEXTS = ("text/plain", "application/x-directory")  # files that are in parts of text already
 _SAID = {"compaction": "What did we do so far?", "subtask": "The following tool was executed by the user"}
 _BEGIN = pattern(rb'^\s*\{\s*"info"\s*:\s*\{')
 
@@ -41,10 +41,10 @@ class Importer(LogFormat):
 
     def read(self, path: Path, problems: Problems) -> Iterator[Recording]:
         """The session in a file."""
-        told = _document(path, problems)
-        info = _dict(told.get("info"))
+        document = _document(path, problems)
+        info = _dict(document.get("info"))
         export = _Export()
-        for message in _list(told.get("messages")):
+        for message in _list(document.get("messages")):
             if not export.take(_dict(_dict(message).get("info")), _list(_dict(message).get("parts"))):
                 problems.line(path, 1, "is a message of neither the user nor the model")
         name = str(info.get("id") or path.name.split(".")[0])
@@ -76,7 +76,7 @@ class _Cleared(NamedTuple):
 
 @dataclass(slots=True)
 class _Export:
-    """All that an export tells.
+    """All that an export holds.
 
     ``sent`` is every message as it was sent at first, ``begins`` are the places at which those of the log begin, by
     their ids, and ``tails`` are the first messages that stay, by the ids of those that ask for a summary.
@@ -148,7 +148,7 @@ class _Export:
             self.draft.tools.take(name, given)
 
     def _answer(self, step: list[Json]) -> None:
-        """Send what the model said, then what its tools gave."""
+        """Send the model's answer, then the results of its tools."""
         text = "".join(str(part.get("text") or "") for part in step if _is(part, "text"))
         tools = [part for part in step if _is(part, "tool")]
         if not text and not tools:
@@ -212,7 +212,7 @@ def _tool_call(part: Json) -> Json:
 
 
 def _output(state: Json) -> str:
-    """What a tool gave, as the model is told."""
+    """The result of a tool, as the model sees it."""
     if state.get("status") == "completed":
         return str(state.get("output") or "")
     if state.get("status") == "error":

@@ -1,7 +1,7 @@
 """The stores of the session log, each one folder here, opened by a URL such as ``sqlite:PATH`` or ``memory:``.
 
 The folder has the name of the URL's scheme and a module ``store`` with a class ``Store``, which is both the store
-(``pager.log.store.Store``) and its ``Backend``. What stands behind the colon is the store's own business.
+(``pager.log.store.Store``) and its ``Backend``. What follows the colon is the store's own business.
 """
 
 import importlib

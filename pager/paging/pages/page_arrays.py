@@ -34,7 +34,7 @@ _values = attrgetter(*_FIELDS)
 
 
 class SizedItem(Protocol):
-    """An item of a prompt, of so many bytes."""
+    """An item of a prompt, of ``size`` bytes."""
 
     size: int
 
@@ -55,7 +55,7 @@ class Mirror:
         self._touched.add(page.row)
 
     def cut(self, pages: int, slots: int) -> None:
-        """What stood behind so many pages and slots is gone."""
+        """All behind the first ``pages`` and ``slots`` is gone."""
         self._known_pages = min(self._known_pages, pages)
         self._known_slots = min(self._known_slots, slots)
 

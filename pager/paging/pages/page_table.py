@@ -8,7 +8,7 @@ logged before.
 The prompt is a list of slots: the client's items in their order, with hidden legs put back where they happened. Only
 what is new in a call is read: slots that a call repeats byte for byte stay as they are.
 
-A page has a name in its branch: its handle, with a number behind it where the same content stands there again.
+A page has a name in its branch: its handle, with a number behind it where the same content is in the prompt again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -154,7 +154,7 @@ def raw_of(request: Request, slot: Slot) -> bytes:
 class Expanded(NamedTuple):
     """Hidden legs in the prompt: ``taken`` of the client's items from ``item`` on are ``slots`` slots from ``slot``.
 
-    They make the prompt ``longer`` by so many bytes.
+    ``longer`` are the bytes that they add to the prompt.
     """
 
     item: int
@@ -189,7 +189,7 @@ class PageTable:
     was; ``stopped`` says why there is no paging in this branch any more, if there is not. ``shown`` are the pages that
     the model knows by a stub, ``facts`` what happened since the call before, ``gaps`` the seconds between calls.
     ``prompt`` are the tokens of the latest call's prompt as it is paged, ``before`` those of the one before;
-    ``reported`` are the tokens that the provider found in a prompt of so many bytes, the latest of which that is known;
+    ``reported`` are the provider's tokens of a prompt and its bytes, of the latest prompt for which both are known;
     ``yardstick`` says what our own tokens are in the provider's, ``evidence`` what its reports have shown of its cache.
     ``tools`` is what was last decided of the client's tools, if anything was, and ``schemas`` are all tools that were
     ever sent short, by their handles.
@@ -255,9 +255,9 @@ class PageTable:
     def advance(
         self, call: int, attempt: int, at: float, items: Items, size: int = 0, model: str = "", around: str = ""
     ) -> None:
-        """Take the request of a call, of so many bytes; what the latest one had already stays as it is.
+        """Take the request of a call, of ``size`` bytes; what the latest request had already stays as it is.
 
-        ``around`` tells what stands around the items (tools, a system prompt) from what stood around those before.
+        ``around`` is a key of what is around the items (tools, a system prompt): another key, another prompt.
         """
         self.catch_up()
         self._note_sent()
@@ -294,7 +294,7 @@ class PageTable:
         self._reckon(size, kept, model, around)
 
     def _reckon(self, size: int, kept: int, model: str, around: str) -> None:
-        """Count the prompt of a request of so many bytes, of which so many slots were kept, and what paging spares."""
+        """Count the prompt of a request of ``size`` bytes, whose first ``kept`` slots are old, and the savings."""
         measure, tool = self.yardstick, TOOL if self.tool else 0
         spared = round(measure.scale * self._spared())
         self.before, self.prompt = self.prompt, max(0, measure.tokens(size - self.freed) - spared + tool)
@@ -333,7 +333,7 @@ class PageTable:
     def anchor_lifetime(self, prefix: int) -> float:
         """What a mark of ours at the end of this prefix asks for: as long as the client's next mark behind it.
 
-        A longer lifetime may not stand behind a shorter one. Where no mark follows, as long as the last one before.
+        A longer lifetime may not follow a shorter one. Where no mark follows, as long as the last one before.
         """
         behind = next((self.slots[slot].marks[0] for slot in sorted(self.marked) if slot + 1 >= prefix), 0.0)
         return behind or self.asked_lifetime or FIVE_MINUTES
@@ -387,7 +387,7 @@ class PageTable:
     def _unchanged(self, old: Sequence[Slot], kept: int) -> int:
         """How many slots at the beginning say the same as before, where the first ``kept`` are the same objects."""
         count = kept + common_length([slot.norm for slot in old[kept:]], [slot.norm for slot in self.slots[kept:]])
-        if count == len(old):  # hidden legs of the call before stand right behind it now
+        if count == len(old):  # hidden legs of the call before follow it directly now
             while count < len(self.slots) and self.slots[count].item < 0:
                 count += 1
         return count
@@ -473,7 +473,7 @@ class PageTable:
             self.evidence.changed()
 
     def evict(self, gone: Iterable[Evicted]) -> None:
-        """Let these stubs stand for their pages from now on."""
+        """Send these stubs instead of their pages from now on."""
         for one in gone:
             page = self.known.get(one.page)
             if page is None or page.key != one.key:
@@ -485,7 +485,7 @@ class PageTable:
             self.changed.add(page.slot)
             self._past.keep(page)
             source = Source(bytes.fromhex(one.message), one.key)
-            # What was brought back stands below a heading; the page itself is kept where it came from.
+            # What was brought back is below a heading; the page itself is kept where it came from.
             self.shown[page.handle] = self.shown.get(page.handle, source) if page.origins else source
 
     def keep_leg(self, call: int, attempt: int, leg: Leg, handles: Iterable[str]) -> None:
@@ -611,7 +611,7 @@ class PageTable:
         return end
 
     def _put_back(self, place: int, items: Items, legs: Placed, *, new: bool) -> int:
-        """Put hidden legs back at this place; how many of the client's items they stand for."""
+        """Put hidden legs back at this place; how many of the client's items they replace."""
         expansion, first = legs.expansion, len(self.slots)
         for raw in expansion.items:
             digest, marks = sha256(raw).digest(), marks_in(raw)
@@ -674,7 +674,7 @@ class PageTable:
         return page
 
     def _note_page(self, page: Page, found: Found, number: int) -> None:
-        """What a new page tells of those before it: the same again, or a later state of the same thing."""
+        """What a new page means for those before it: the same again, or a later state of the same thing."""
         self._unread.append((page.name, found.text))
         if page.origins:
             return

@@ -2,9 +2,9 @@
 
 A result is dead when the same call has been made again, when the same part of the same file has been read again, or
 when the file has been written since. The arguments of a write are dead when the whole file has been written again: an
-edit changes a part of it, so that what was written before still tells the rest. A call that failed changed nothing.
+edit changes a part of it, so that what was written before still shows the rest. A call that failed changed nothing.
 
-What a call does is told by its tool's name and its arguments alone, and where they leave doubt nothing is dead: a page
+What a call does is read from its tool's name and arguments alone, and where they leave doubt nothing is dead: a page
 that is taken for living costs tokens, one that is taken for dead may cost a fault.
 """
 
@@ -61,7 +61,7 @@ class Deed:
     """What one tool call did. Each call has a deed of its own: two calls are never equal, but may have one signature.
 
     ``signature`` is the same for the same tool and arguments, in any order and spacing; a shell's remarks on a command
-    don't count. ``targets`` are the files or addresses that it reads or writes, none where that can't be told. ``span``
+    don't count. ``targets`` are the files or addresses that it reads or writes, none where that is not known. ``span``
     are the arguments by which a read names a part of them, none for the whole; ``scope`` is the same for reads that
     differ only in target and span. ``whole`` marks a write after which nothing of the old content is left.
     """
@@ -147,7 +147,7 @@ class Supersession:
         return [page for page in self._pages if page in dead] if dead else []
 
     def _replaces(self, deed: Deed, known: "_LivingPage") -> bool:
-        """Whether a deed replaces what a page tells of a target that they share."""
+        """Whether a deed replaces what a page shows of a target that they share."""
         if deed.kind == "write":
             return deed.whole or (self._by_edits and known.part == "result")
         if known.deed.kind == "write":

@@ -1,9 +1,9 @@
 """Stubs: the short texts that replace evicted pages in a prompt.
 
 A stub is frozen: the same page, limit and way to count give the same text, on every call and in every process, as one
-that changes would cost more than it saves. It is the model's only sign of the page, so it tells what the page was, how
+that changes would cost more than it saves. It is the model's only sign of the page, so it says what the page was, how
 large, and what is in it, as far as a few dozen tokens reach. It holds exactly one handle, its own, and nothing that
-JSON escapes, so that it may also stand in the arguments of a call.
+JSON escapes, so that it may also be in the arguments of a call.
 """
 
 import re
@@ -27,7 +27,7 @@ LONGEST_ARGUMENT = 36
 """Characters of a call's main argument in a stub."""
 
 SHORTEST_OUTLINE = 20
-"""Characters of an outline below which it tells nothing."""
+"""Characters of an outline below which it is of no use."""
 
 LONGEST_TOOL = 64
 """Characters of a tool's name in a stub; providers allow no longer ones."""
@@ -50,7 +50,7 @@ def longer(handle: str, content: bytes, digits: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a stub stands for: a tool's result, or an argument of a call.
+    """What a stub replaces: a tool's result, or an argument of a call.
 
     ``argument`` is the call's main argument in words, ``size`` is in bytes, ``text`` is the page as a model reads it.
     """
@@ -68,7 +68,7 @@ def make_stub(
 ) -> str:
     """The page's stub, of at most ``limit`` tokens by ``count``; the bare handle where even that has no room.
 
-    What has no room is left out by how little it tells: the outline first, then the argument, then the tool. ``getter``
+    What has no room is left out, the least useful first: the outline, then the argument, then the tool. ``getter``
     is the name of the tool that brings the page back.
     """
     for longest, text in _shorter_and_shorter(subject, handle, getter):
@@ -86,16 +86,16 @@ def _shorter_and_shorter(subject: Subject, handle: str, getter: str) -> Iterator
     """Ways to write a stub, each with the longest that its shortened part can be."""
     tool = clip(plain(subject.tool), LONGEST_TOOL)
     argument = clip(plain(subject.argument), LONGEST_ARGUMENT)
-    told = outline(subject.text)
+    summary = outline(subject.text)
     size = _size(subject)
 
-    def said(tool: str, argument: str, told: str = "") -> str:
-        parts = (_what(subject.kind, tool, argument), size, told)
+    def text(tool: str, argument: str, summary: str = "") -> str:
+        parts = (_what(subject.kind, tool, argument), size, summary)
         return f"[{handle}: {', '.join(part for part in parts if part)}; {getter} to see it]"
 
-    yield len(told), lambda width: said(tool, argument, clip(told, width if width >= SHORTEST_OUTLINE else 0))
-    yield len(argument), lambda width: said(tool, clip(argument, width))
-    yield len(tool), lambda width: said(clip(tool, width), "")
+    yield len(summary), lambda width: text(tool, argument, clip(summary, width if width >= SHORTEST_OUTLINE else 0))
+    yield len(argument), lambda width: text(tool, clip(argument, width))
+    yield len(tool), lambda width: text(clip(tool, width), "")
     yield 0, lambda _: f"[{handle}: {getter}]"
 
 
@@ -140,7 +140,7 @@ _CHANGES_FOLDER = re.compile(r"\s*cd \S+\s*(?:&&|;)\s*(?=\S)")
 
 
 def main_argument(arguments_json: str) -> str:
-    """The argument that tells most of a call, shortened; of arguments that are no JSON, what they hold."""
+    """The argument that says most about a call, shortened; of arguments that are no JSON, what they hold."""
     try:
         arguments = orjson.loads(arguments_json)
     except ValueError:

@@ -9,8 +9,8 @@ from pager.log.events import CallReceived, LegFinished, Repacked
 from pager.log.store import Store
 from pager.testing.demo.session import DemoTurn
 
-_INDENT = 10  # columns left of what is told
-_MANY = 5  # results that leave at once are told at once; fewer are added up until the end of the turn
+_INDENT = 10  # columns left of the text
+_MANY = 5  # results that leave together are reported at once; fewer are added up until the end of the turn
 
 
 @dataclass(slots=True)

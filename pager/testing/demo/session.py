@@ -143,7 +143,7 @@ TOOLS = [
 
 @dataclass(slots=True)
 class Clock:
-    """The time of the session, in seconds; it moves when it is told to."""
+    """The time of the session, in seconds; it moves when it is set."""
 
     now: float
 
@@ -154,7 +154,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Agent:
-    """Sends what was said so far, does what the model calls for, and so on until it calls for nothing."""
+    """Sends the messages so far, does what the model calls for, and so on until it calls for nothing."""
 
     http: "ClientSession"
     root: str

@@ -34,8 +34,8 @@ class PageIn:
 
     As many pages as ``pages`` says are asked for in one call, the ``oldest`` or ``newest`` stubs first, ``times`` over,
     each in a request of its own. ``ahead`` and ``beside`` are calls of the client's own tools before and after that
-    call; with them the client's results come next, and ``then`` is not said. Where there is no stub or no such tool, as
-    without a proxy, or no tool may be called, ``then`` is said at once; where it is None, the answer without the call
+    call; with them the client's results come next, and ``then`` is not sent. Where there is no stub or no such tool, as
+    without a proxy, or no tool may be called, ``then`` is sent at once; where it is None, the answer without the call
     for pages. One that is ``stubborn`` calls also what it may not.
     """
 

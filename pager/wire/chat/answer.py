@@ -2,7 +2,7 @@
 
 It is read chunk by chunk, or in one piece: then its choices hold a message instead of a delta. A call of our own
 tool is hidden as soon as its name is known. A call that is watched is undecided until it is complete, because only its
-whole arguments tell whether it is held back; any other is shown as it comes.
+whole arguments show whether it is held back; any other is shown as it comes.
 """
 
 from collections.abc import Iterator, Sequence

@@ -230,8 +230,8 @@ class MessagesAnswer(AnswerDraft):
             return None
         fresh, cached, written, output = (self.counts.get(name, 0) for name in _COUNTS)
         thought, short, long = (self.counts.get(name, 0) for names in _DETAILS.values() for name in names)
-        told = "cache_read_input_tokens" in self.counts
-        return Usage(fresh + cached + written, cached, written, output, thought, told, short, long)
+        has_cached = "cache_read_input_tokens" in self.counts
+        return Usage(fresh + cached + written, cached, written, output, thought, has_cached, short, long)
 
 
 def _whole(raw: bytes) -> DraftBlock:

@@ -1,7 +1,7 @@
 """The answer of one leg of a Responses call, as far as it has come, and which of it the client is shown.
 
 An output item is named before its content comes. A call of the tool that was added is hidden from its first event on; a
-call that is watched has to wait until it is finished, because only its whole arguments tell whether it is held back;
+call that is watched has to wait until it is finished, because only its whole arguments show whether it is held back;
 all else is shown.
 """
 

@@ -39,9 +39,9 @@ class RawPages:
     def __init__(self, file: bytes | mmap.mmap, wal: bytes, usual: int) -> None:
         self._file, self._wal = file, wal
         sound = file[: len(MAGIC)] == MAGIC
-        told = int.from_bytes(file[16:18], "big") if sound else 0
-        told = 65536 if told == 1 else told
-        self.size = told if told in {2**power for power in range(9, 17)} else usual
+        written = int.from_bytes(file[16:18], "big") if sound else 0
+        written = 65536 if written == 1 else written
+        self.size = written if written in {2**power for power in range(9, 17)} else usual
         self._usable = self.size - (file[20] if sound and file[20] <= self.size - 480 else 0)
         self._newer = _frames(wal, self.size)
         self.count = max(len(file) // self.size, *self._newer, 0) if self._newer else len(file) // self.size
