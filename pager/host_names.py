@@ -21,14 +21,10 @@ def is_loopback(host: str) -> bool:
 
 def is_ours(host: str, names: Collection[str]) -> bool:
     """Whether a Host header is an address, a name of this machine's own, or one of these names."""
-    name = _name(host)
-    return name in OWN or name.endswith(".localhost") or name in names or _address(name) is not None
-
-
-def _name(host: str) -> str:
     name, colon, port = host.rpartition(":")
     name = name if colon and port.isdecimal() else host
-    return name.removeprefix("[").removesuffix("]").removesuffix(".").lower()
+    name = name.removeprefix("[").removesuffix("]").removesuffix(".").lower()
+    return name in OWN or name.endswith(".localhost") or name in names or _address(name) is not None
 
 
 def _address(name: str) -> IPv4Address | IPv6Address | None:

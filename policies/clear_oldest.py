@@ -1,10 +1,10 @@
 """Evicts the oldest tool results of a long prompt if that frees enough: the rule of Anthropic's context editing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pager.errors import PolicyError
-from pager.paging.policy import Decision, PageView, View
+from pager.paging.policy import Decision, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,33 +31,23 @@ class ClearOldest:
 
     def __post_init__(self) -> None:
         for name in ("trigger", "keep", "clear_at_least"):
-            _check_number(name, getattr(self, name))
-        _check_names("exclude_tools", self.exclude_tools)
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:  # a bool is an int, but no number of anything
+                raise PolicyError(f"policy 'clear_oldest': {name} must be a whole number of at least 0, not {value!r}")
+        names = self.exclude_tools  # a bare string is a sequence of strings too, but of its letters
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise PolicyError(f"policy 'clear_oldest': exclude_tools must be a list of tools' names, not {names!r}")
 
     def choose(self, view: View) -> Decision:
         """All or nothing, in the order of the prompt."""
         if view.tokens <= self.trigger:
             return Decision(reason=f"the prompt of {view.tokens} tokens is not above the trigger of {self.trigger}")
-        gone = self._clearable(view.pages)
+        results = sorted((page for page in view.pages if page.kind == "result"), key=lambda page: page.position)
+        older = results[: max(0, len(results) - self.keep)]
+        gone = [page for page in older if page.tool not in self.exclude_tools and page.evictable]
         freed = sum(page.tokens - page.stub_tokens for page in gone)
         clearing = f"clearing {len(gone)} of {len(view.pages)} pages"
         found = f"{view.tokens} tokens are above the trigger of {self.trigger}; {clearing}"
         if freed < max(1, self.clear_at_least):
             return Decision(reason=f"{found} would free {freed}, fewer than {max(1, self.clear_at_least)}")
         return Decision(tuple(page.handle for page in gone), gone[0].position, f"{found} frees {freed}")
-
-    def _clearable(self, pages: Iterable[PageView]) -> list[PageView]:
-        results = sorted((page for page in pages if page.kind == "result"), key=lambda page: page.position)
-        older = results[: max(0, len(results) - self.keep)]
-        return [page for page in older if page.tool not in self.exclude_tools and page.evictable]
-
-
-def _check_number(name: str, value: object) -> None:
-    if type(value) is not int or value < 0:  # a bool is an int, but no number of anything
-        raise PolicyError(f"policy 'clear_oldest': {name} must be a whole number of at least 0, not {value!r}")
-
-
-def _check_names(name: str, value: object) -> None:
-    # A bare string is a sequence of strings too, but of its letters.
-    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise PolicyError(f"policy 'clear_oldest': {name} must be a list of tools' names, not {value!r}")

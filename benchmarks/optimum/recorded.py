@@ -27,13 +27,13 @@ from instrumentation.accounting.billing import (
     tokens_in,
 )
 from instrumentation.accounting.item_sizes import item_tokens
-from instrumentation.replay.knowing_policy import content_of
 from instrumentation.replay.page_needs import Need as Seen
 from instrumentation.replay.paged_prompts import head_as_sent
 from instrumentation.replay.player import PlayedCall, Player
 from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.prepared_recording import PreparedCall as Sent
 from pager.log.events import Evicted
+from pager.paging.pages.duplicates import handle_in
 from pager.paging.pages.page_table import common_length
 from pager.paging.policy import Decision, View
 from pager.pricing.rates import Models
@@ -145,7 +145,7 @@ def _stubs(prepared: Prepared, models: Models) -> dict[str, Evicted]:
     player.play()
     every = [gone for repacked in player.tally.repacked for gone in repacked.pages]
     every.sort(key=lambda gone: bytes.fromhex(gone.message) in prepared.blobs)
-    return {content_of(gone.page): gone for gone in every}
+    return {handle_in(gone.page): gone for gone in every}
 
 
 def _size(prepared: Prepared, gone: Evicted) -> PageSize:

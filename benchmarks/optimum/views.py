@@ -11,8 +11,8 @@ from benchmarks.optimum.problem import (
     ProblemPage,
     plain_needs,
 )
-from instrumentation.replay.knowing_policy import content_of
 from instrumentation.replay.recording import Future
+from pager.paging.pages.duplicates import handle_in
 from pager.paging.policy import Decision, PageView, View
 from pager.pricing.prices import Prices
 
@@ -115,7 +115,7 @@ class _SeenPage:
 
     def page(self, until: int, sizes: Mapping[str, PageSize]) -> ProblemPage:
         """The page when it has left."""
-        content, seen = content_of(self.view.handle), self.view
+        content, seen = handle_in(self.view.handle), self.view
         size = sizes.get(content) or PageSize(seen.tokens, seen.stub_tokens)
         free = self.free if size.tokens > size.stub else 0
         return ProblemPage(content, *size, self.before, self.first, free or until, until)

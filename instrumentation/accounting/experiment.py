@@ -137,7 +137,11 @@ def report(
     An arm may have more of a sign of harm than the control, by this ``margin`` as a share, and still be not worse.
     """
     opened = {row.session: row for row in store.sessions()}
-    arms = {name: _arm_of(row) for name, row in opened.items() if row.at >= since}
+    arms = {
+        name: row.event.arm if isinstance(row.event, SessionOpened) else ""
+        for name, row in opened.items()
+        if row.at >= since
+    }
     sessions = []
     for name, arm in arms.items():
         if arm:
@@ -155,10 +159,6 @@ def report(
         [harm for arm in order[1:] for harm in _harm_compared(arm, by_arm[arm], order[0], by_arm[order[0]], margin)],
         margin,
     )
-
-
-def _arm_of(row: Stored) -> str:
-    return row.event.arm if isinstance(row.event, SessionOpened) else ""
 
 
 def _read(log: Iterable[Stored], name: str, arm: str, models: Models) -> ArmSession:

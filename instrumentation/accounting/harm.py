@@ -59,7 +59,7 @@ SIGNS = (
 
 
 @dataclass(slots=True)
-class _Agent:
+class _AgentHistory:
     """What one agent has read, and its tool calls without a result; a branch that forks is the same agent."""
 
     known: Supersession = field(default_factory=Supersession)
@@ -72,7 +72,7 @@ def count_harm(
 ) -> HarmCounts:
     """The signs of harm in the log of one session; contents that can't be read count for nothing."""
     counts = HarmCounts()
-    agents: dict[int, _Agent] = {}
+    agents: dict[int, _AgentHistory] = {}
     side: set[int] = set()
     answered: set[tuple[int, int]] = set()
     for row in log:
@@ -85,19 +85,19 @@ def count_harm(
             case CallReceived(branch=branch) as call if branch not in side:
                 results = _results(_messages(call, fetch, load_dialect(call.dialect)))
                 counts.turns += call.attempt == 1 and not results
-                _count_results(counts, agents.setdefault(branch, _Agent()), results)
+                _count_results(counts, agents.setdefault(branch, _AgentHistory()), results)
             case AnswerFinished(branch=branch, call=number) if branch not in side:
                 answered.add((branch, number))
             case ToolCalled(branch=branch, tool=tool, call_id=call_id, arguments=digest) if branch not in side:
                 arguments = _content(digest, fetch) or b""
-                agents.setdefault(branch, _Agent()).made[call_id] = deed_of(tool, arguments.decode())
+                agents.setdefault(branch, _AgentHistory()).made[call_id] = deed_of(tool, arguments.decode())
             case _:
                 pass
     counts.calls = len(answered)
     return counts
 
 
-def _count_results(counts: HarmCounts, agent: _Agent, results: Mapping[str, Block]) -> None:
+def _count_results(counts: HarmCounts, agent: _AgentHistory, results: Mapping[str, Block]) -> None:
     """Count results by the ids of their calls; a read that makes an earlier one obsolete is a re-read.
 
     An edit makes what was read before obsolete, too, so that reading a file after its edit is none.

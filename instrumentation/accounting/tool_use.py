@@ -217,10 +217,16 @@ class ToolUseReader:
 
     def _take(self, event: Event) -> None:
         match event:
-            case BranchOpened():
-                self._open(event)
+            case BranchOpened(branch=branch, parent=parent, dialect=dialect):
+                self._dialects[branch] = dialect
+                if parent is not None and parent in self._decided and self._dialects.get(parent) == dialect:
+                    self._decided[branch] = self._decided[parent]  # as the fork's page table does
             case CallReceived():
-                self._receive(event)
+                where = CallAddress.of(event)
+                self._received[where] = event
+                self._latest[event.branch, event.call] = where
+                if event.branch in self._decided:
+                    self._held[where] = self._decided[event.branch]
             case ToolsDecided():
                 self._decide(event)
             case Bypassed(reason=reason, branch=branch) if reason == BypassReason.CANNOT_CARRY and branch is not None:
@@ -233,20 +239,6 @@ class ToolUseReader:
                 self._call(event)
             case _:
                 pass
-
-    def _open(self, opened: BranchOpened) -> None:
-        """A fork goes on with what was decided where it left, as its page table does."""
-        self._dialects[opened.branch] = opened.dialect
-        parent = opened.parent
-        if parent in self._decided and parent is not None and self._dialects.get(parent) == opened.dialect:
-            self._decided[opened.branch] = self._decided[parent]
-
-    def _receive(self, call: CallReceived) -> None:
-        where = CallAddress.of(call)
-        self._received[where] = call
-        self._latest[call.branch, call.call] = where
-        if call.branch in self._decided:
-            self._held[where] = self._decided[call.branch]
 
     def _decide(self, event: ToolsDecided) -> None:
         decision = self._source.decision(event)

@@ -200,7 +200,7 @@ def analyze(
     run = FileRun(how, jobs, cache, progress)
     files = run.files(recent)
     sessions = [FoundSession(file.path, file.summary.format, one) for file in files for one in file.summary.sessions]
-    counted = [one for one in sessions if _counts(one.session, wanted)]
+    counted = [one for one in sessions if one.session.steps >= wanted.shortest and one.session.last >= wanted.since]
     read = _read(files, run.work, len(every) - len(recent), len(sessions) - len(counted))
     return Analysis(read, counted, [one.name for one in how.contenders], run.work)
 
@@ -209,10 +209,6 @@ def _written(path: Path) -> float:
     """When a file was last written; our own log may have been written to beside it."""
     beside = path.with_name(f"{path.name}-wal")
     return max((one.stat().st_mtime for one in (path, beside) if one.exists()), default=0.0)
-
-
-def _counts(session: SessionSummary, wanted: SessionFilter) -> bool:
-    return session.steps >= wanted.shortest and session.last >= wanted.since
 
 
 def _read(files: Sequence[SummarizedFile], work: WorkDone, older: int, left_out: int) -> FilesRead:

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from instrumentation.analyze import analysis
 from instrumentation.analyze.agents import setups, usual_places
-from instrumentation.analyze.file_summaries import AnalysisMethod, ProgressReport
+from instrumentation.analyze.file_summaries import ProgressReport
 from instrumentation.analyze.result_cache import ResultCache
 from instrumentation.replay import policy_options as chosen
 from instrumentation.replay.compare import Contender, ReplayConditions
@@ -40,7 +40,9 @@ def run(
 
     ``err`` gets the places searched, and a progress bar.
     """
-    how = _how(wanted, settings)
+    named = chosen.contenders(wanted.policies, (), (settings.policy, settings.paging.policy_options))
+    contenders = [Contender(UNCHANGED), *(one for one in named if one.name != UNCHANGED)]
+    how = analysis.prepare(contenders, ReplayConditions.of(settings, shortest=wanted.shortest))
     paths = _paths(wanted, settings, env, err)
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bar(err))
@@ -50,13 +52,6 @@ def run(
         counted = analysis.SessionFilter(wanted.shortest, wanted.since)
         found = analysis.analyze(paths, how, counted, jobs=wanted.jobs, cache=cache, progress=progress)
     return found, setups(found.sessions, _base(settings))
-
-
-def _how(wanted: AnalyzeOptions, settings: Settings) -> AnalysisMethod:
-    """How sessions are played: as they went out, and under each of the policies."""
-    named = chosen.contenders(wanted.policies, (), (settings.policy, settings.paging.policy_options))
-    contenders = [Contender(UNCHANGED), *(one for one in named if one.name != UNCHANGED)]
-    return analysis.prepare(contenders, ReplayConditions.of(settings, shortest=wanted.shortest))
 
 
 def _paths(wanted: AnalyzeOptions, settings: Settings, env: Mapping[str, str], err: TextIO) -> Sequence[Path]:

@@ -14,6 +14,7 @@ import numpy as np
 from instrumentation.replay.player import Player, PolicyOutcome
 from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording import Future
+from pager.paging.pages.duplicates import handle_in
 from pager.paging.policy import Decision, Policy, View
 from pager.pricing.rates import Models
 from policies.cost_aware import CostAware, WeighedPages
@@ -87,18 +88,13 @@ def next_needs(future: Future, view: View, brought: Mapping[str, Sequence[str]])
     last: dict[str, str] = {}
     for page in view.pages:
         if page.resident:
-            handle = content_of(page.handle)
+            handle = handle_in(page.handle)
             last |= dict.fromkeys(brought.get(handle, (handle,)), page.handle)
     found = {page.handle: inf for page in view.pages}
     for content, name in last.items():
         coming = (call for call in future.needs.get(content, ()) if call >= view.call)
         found[name] = min(found[name], *coming, inf)
     return found
-
-
-def content_of(name: str) -> str:
-    """The content handle in the name of a page: further pages of one content are named ``handle@2``, ``handle@3``."""
-    return name.partition("@")[0]
 
 
 def play_knowing(prepared: Prepared, models: Models, credit: float | None = None) -> Sequence[PolicyOutcome]:

@@ -43,7 +43,7 @@ from pager.request_values import CallAddress, Usage
 from pager.tools.decide_forms import ToolAsSent, Toolset
 from pager.wire.dialect import Dialect
 from pager.wire.dialects import load as load_dialect
-from pager.wire.stitching import PASSING, HeldCall, Leg
+from pager.wire.stitching import PASSING, Leg
 
 Watch = Callable[[View], None]
 """Is shown what there is to decide on at every call, also where no page may go and no policy is asked."""
@@ -448,14 +448,9 @@ def _asked(
 ) -> tuple[Leg, Replies]:
     """A hidden leg in which the model asks for these pages, in the given round of its call, and the answer to it."""
     stitcher = dialect.stitcher(tool, PASSING)
-    stitcher.take(dialect.tool_call(_call_name(handles, rounds), tool, {"pages": list(handles)}))
-    replies = held_calls.reply(stitcher.held(), tool, resolve, _unasked, limit=limit, rounds=rounds)
+    number = sha256(f"{rounds} {' '.join(handles)}".encode()).hexdigest()[:16]
+    stitcher.take(dialect.tool_call(number, tool, {"pages": list(handles)}))
+    replies = held_calls.reply(
+        stitcher.held(), tool, resolve, lambda call: Refusal("imitated", call.name), limit=limit, rounds=rounds
+    )
     return stitcher.leg(replies.texts), replies
-
-
-def _unasked(call: HeldCall) -> Refusal:
-    return Refusal("imitated", call.name)
-
-
-def _call_name(handles: Sequence[str], rounds: int) -> str:
-    return sha256(f"{rounds} {' '.join(handles)}".encode()).hexdigest()[:16]

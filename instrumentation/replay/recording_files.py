@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -33,8 +32,7 @@ from instrumentation.replay.recording_draft import (
 from pager.errors import NotUnderstood
 from pager.text.references import said
 from pager.tools.definitions import Offers
-
-Json = dict[str, Any]
+from pager.wire.common import Json, array, record
 
 SUFFIXES = (".jsonl.gz", ".jsonl")
 UNSENT = frozenset({"_meta", "reasoning_content"})
@@ -55,8 +53,8 @@ def load(path: Path) -> Recording:
 
 def recording(header: Json, messages: Sequence[Json]) -> Recording:
     """The session in a header and the messages after it."""
-    tools = _list(header.get("tools")) or offered(messages)
-    names = frozenset(str(_dict(_dict(tool).get("function")).get("name", "")) for tool in tools)
+    tools = array(header.get("tools")) or offered(messages)
+    names = frozenset(str(record(record(tool).get("function")).get("name", "")) for tool in tools)
     written = json.dumps(tools, ensure_ascii=False).encode("utf-8", "surrogatepass")
     model = str(header.get("model") or "model")
     reader = _RecordingReader(model, written, names if tools else None, offers_in("chat", written) if tools else None)
@@ -69,7 +67,7 @@ def offered(messages: Sequence[Json]) -> list[Json]:
     found = InferredTools()
     for message in messages:
         for call in _calls(message):
-            function = _dict(call.get("function"))
+            function = record(call.get("function"))
             found.take(str(function.get("name")), decoded(function.get("arguments")))
     return found.tools("chat")
 
@@ -129,14 +127,14 @@ class _RecordingReader:
 def spoken(message: Json) -> str:
     """All text of a message: its own, and that of the arguments of its calls."""
     content = message.get("content")
-    parts = [content] if isinstance(content, str) else [_text(part) for part in _list(content)]
-    arguments = [_dict(call.get("function")).get("arguments") for call in _calls(message)]
+    parts = [content] if isinstance(content, str) else [_text(part) for part in array(content)]
+    arguments = [record(call.get("function")).get("arguments") for call in _calls(message)]
     return "\n".join([*parts, *(said(one) for one in arguments if isinstance(one, str))])
 
 
 def called(message: Json) -> tuple[str, ...]:
     """The names of the tools that a message calls."""
-    return tuple(str(_dict(call.get("function")).get("name", "")) for call in _calls(message))
+    return tuple(str(record(call.get("function")).get("name", "")) for call in _calls(message))
 
 
 def _text(part: object) -> str:
@@ -211,16 +209,8 @@ def decoded(text: object) -> object:
 
 
 def _meta(message: Json) -> Json:
-    return _dict(message.get("_meta"))
+    return record(message.get("_meta"))
 
 
 def _calls(message: Json) -> list[Json]:
-    return [call for call in _list(message.get("tool_calls")) if isinstance(call, dict)]
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _dict(value: object) -> Json:
-    return value if isinstance(value, dict) else {}
+    return [call for call in array(message.get("tool_calls")) if isinstance(call, dict)]

@@ -51,8 +51,10 @@ def page(story: Story, *, with_content: bool = False) -> str:
 
 def values(story: Story, *, with_content: bool = False) -> str:
     """The story as JSON, which the charts read; without the texts of its pages unless they are asked for."""
-    shown = story if with_content else msgspec.structs.replace(story, pages=[_bare(page) for page in story.pages])
-    return json.dumps(msgspec.to_builtins(shown), separators=(",", ":"))
+    if not with_content:
+        pages = [msgspec.structs.replace(page, about="", content="") for page in story.pages]
+        story = msgspec.structs.replace(story, pages=pages)
+    return json.dumps(msgspec.to_builtins(story), separators=(",", ":"))
 
 
 def script() -> str:
@@ -84,10 +86,6 @@ def _contract() -> dict[str, Any]:
 def style() -> str:
     """The charts' style."""
     return _file("charts.css")
-
-
-def _bare(page: PageStory) -> PageStory:
-    return msgspec.structs.replace(page, about="", content="")
 
 
 def _policy(code: str, look: str) -> str:

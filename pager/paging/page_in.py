@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from pager.paging.pages.stub import HANDLE
+from pager.text.distinctive import encoded
 from pager.text.excerpts import (
     LONGEST_PATTERN,
     WORK,
@@ -316,7 +317,7 @@ def brought_by(answer: str) -> Brought | None:
     whole = _WHOLE.match(answer)
     if whole is not None:
         for content in _contents(answer[whole.end() :]):
-            if _hash(content).startswith(whole[1].removeprefix("pg_")):
+            if sha256(encoded(content)).hexdigest().startswith(whole[1].removeprefix("pg_")):
                 return Brought((whole[1],), content)
     found = tuple(dict.fromkeys(_HEADING.findall(answer)))
     return Brought(found) if found else None
@@ -326,7 +327,3 @@ def _contents(rest: str) -> Iterator[str]:
     """What a page below its heading may be: all that follows, or that without a remark of ours at its end."""
     yield rest
     yield _REMARK.sub("", rest)
-
-
-def _hash(content: str) -> str:
-    return sha256(content.encode("utf-8", "surrogatepass")).hexdigest()

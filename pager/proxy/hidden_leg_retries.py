@@ -15,7 +15,7 @@ from typing import NamedTuple
 import orjson
 
 from pager.log.events import FailurePhase
-from pager.wire.common import is_passing
+from pager.wire.common import is_passing, record
 
 FIRST_DELAY = 0.5  # seconds before the first retry; twice as many before each further retry
 LONGEST_DELAY = 8.0  # seconds before any retry, unless the provider asks for more
@@ -90,7 +90,7 @@ def stream_error(data: bytes) -> Setback | None:
         return None
     event = _object(data)
     kind = event.get("type")
-    error = _record(event.get("response")).get("error") if kind == "response.failed" else event.get("error")
+    error = record(event.get("response")).get("error") if kind == "response.failed" else event.get("error")
     if kind == "error" and not error:
         error = event  # Responses writes it beside the type
     if not error:
@@ -103,9 +103,9 @@ def stream_error(data: bytes) -> Setback | None:
 def message_of(body: bytes) -> str:
     """The message in an error body or event; all of its text where it has none."""
     outer = _object(body)
-    outer = _record(outer.get("response")) or outer
+    outer = record(outer.get("response")) or outer
     error = outer.get("error")
-    message = error if isinstance(error, str) else _record(error).get("message") or outer.get("message")
+    message = error if isinstance(error, str) else record(error).get("message") or outer.get("message")
     return message if isinstance(message, str) and message else body[:2000].decode("utf-8", "replace")
 
 
@@ -130,10 +130,6 @@ def _wait(headers: Mapping[str, str], now: float) -> float | None:
 
 def _object(data: bytes) -> dict[str, object]:
     try:
-        return _record(orjson.loads(data))
+        return record(orjson.loads(data))
     except orjson.JSONDecodeError:
         return {}
-
-
-def _record(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}

@@ -57,6 +57,11 @@ def record(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
+def array(value: object) -> list[Any]:
+    """The value if it is an array, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
 def records(value: object) -> list[Json]:
     """The objects in the value if it is an array, else none."""
     return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []

@@ -35,8 +35,8 @@ from pager.testing.demo.session import (
     MODEL,
     SCRIPT,
     TURNS,
-    Agent,
     Clock,
+    DemoAgent,
 )
 from pager.testing.scripted import ScriptedModel
 from pager.testing.scripted.prompt_cache import HALF_AN_HOUR, PromptCache
@@ -144,7 +144,7 @@ async def straight():
             used = cache.usage(Chat(), model.received[-1].json())
             counts.append((used.input, used.cached, used.written))
 
-        agent = Agent(http, model.root, clock, {})
+        agent = DemoAgent(http, model.root, clock, {})
         for turn in TURNS:
             clock.now += 60 * turn.pause
             await agent.work(turn.text, count)

@@ -254,7 +254,11 @@ class WasteBranch:
         self.tokens[part] += page.tokens
         self.working += page.tokens * (working - page.working)
         page.part, page.working = part, working
-        self._mark(page, _LETTERS[part])
+        at, letter = len(self.steps) - 1, _LETTERS[part]
+        if page.marks and page.marks[-1][0] == at:
+            page.marks.pop()
+        if (page.marks[-1][1] if page.marks else "") != letter:
+            page.marks.append((at, letter))
 
     def _part(self, page: WastePage) -> str:
         if not page.here:
@@ -264,10 +268,3 @@ class WasteBranch:
         if page.buried >= 0:
             return "superseded"
         return "stale" if self._call > max(page.born, page.last) else "results"
-
-    def _mark(self, page: WastePage, letter: str) -> None:
-        at = len(self.steps) - 1
-        if page.marks and page.marks[-1][0] == at:
-            page.marks.pop()
-        if (page.marks[-1][1] if page.marks else "") != letter:
-            page.marks.append((at, letter))

@@ -20,6 +20,7 @@ from instrumentation.replay.recording import Recording
 from instrumentation.replay.recording_draft import CallLine, OpenCall, RecordingDraft
 from pager.request_values import Usage
 from pager.text.references import strings
+from pager.wire.common import array, record
 
 CLEARED = "[Old tool result content cleared]"
 INTERRUPTED = "[Tool execution was interrupted]"
@@ -42,10 +43,10 @@ class Importer(LogFormat):
     def read(self, path: Path, problems: Problems) -> Iterator[Recording]:
         """The session in a file."""
         document = _document(path, problems)
-        info = _dict(document.get("info"))
+        info = record(document.get("info"))
         export = _Export()
-        for message in _list(document.get("messages")):
-            if not export.take(_dict(_dict(message).get("info")), _list(_dict(message).get("parts"))):
+        for message in array(document.get("messages")):
+            if not export.take(record(record(message).get("info")), array(record(message).get("parts"))):
                 problems.line(path, 1, "is a message of neither the user nor the model")
         name = str(info.get("id") or path.name.split(".")[0])
         found = export.draft.recording(name, f"opencode {info.get('version') or ''}".strip())
@@ -58,7 +59,7 @@ def _document(path: Path, problems: Problems) -> Json:
         with opened(path) as file:
             content = file.read()
         problems.size, problems.lines = problems.size + len(content), problems.lines + content.count(b"\n")
-        return _dict(orjson.loads(content))
+        return record(orjson.loads(content))
     except (OSError, EOFError) as error:
         problems.file(path, f"can't be read: {error}")
     except orjson.JSONDecodeError as error:
@@ -120,13 +121,13 @@ class _Export:
             self.start = self.begins.get(self.tails.get(asked, ""), self.begins.get(asked, self.start))
 
     def _call(self, info: Json, step: list[Json]) -> None:
-        created = _dict(info.get("time")).get("created")
-        begun = next((time for part in step if (time := _dict(part.get("time")).get("start"))), created)
+        created = record(info.get("time")).get("created")
+        begun = next((time for part in step if (time := record(part.get("time")).get("start"))), created)
         now = float(begun) if isinstance(begun, int | float) else None
         prompt = self._prompt(now or 0.0)
         call = self.draft.begin(self.line, prompt, now / 1000 if now else None, str(info.get("modelID") or ""))
         ended = next((part for part in step if _is(part, "step-finish")), info)
-        call.usage = _usage(_dict(ended.get("tokens")))
+        call.usage = _usage(record(ended.get("tokens")))
         for part in step:
             self._say(call, part)
 
@@ -142,7 +143,7 @@ class _Export:
         if _is(part, "text"):
             call.words.append(str(part.get("text") or ""))
         elif _is(part, "tool"):
-            given, name = _dict(part.get("state")).get("input"), str(part.get("tool"))
+            given, name = record(part.get("state")).get("input"), str(part.get("tool"))
             call.words.append("\n".join(strings(given)))
             call.called.append(name)
             self.draft.tools.take(name, given)
@@ -159,14 +160,14 @@ class _Export:
             self._result(part)
 
     def _result(self, part: Json) -> None:
-        state = _dict(part.get("state"))
+        state = record(part.get("state"))
         result: Json = {"role": "tool", "tool_call_id": str(part.get("callID")), "content": _output(state)}
-        cleared = _dict(state.get("time")).get("compacted")
+        cleared = record(state.get("time")).get("compacted")
         if isinstance(cleared, int | float):
             raw = orjson.dumps({**result, "content": CLEARED})
             self.cleared.append(_Cleared(float(cleared), len(self.sent), raw))
         self._send(result)
-        media = [one for file in _list(state.get("attachments")) for one in _content(_dict(file))]
+        media = [one for file in array(state.get("attachments")) for one in _content(record(file))]
         if media and not cleared:
             self._send({"role": "user", "content": media})
 
@@ -176,7 +177,7 @@ class _Export:
 
 def _counts(info: Json, parts: list[Json]) -> bool:
     """Whether an answer stays in the conversation: one that failed does not, unless it was only broken off."""
-    error = _dict(info.get("error"))
+    error = record(info.get("error"))
     said = any(not _is(part, "step-start") and not _is(part, "reasoning") for part in parts)
     return not error or (error.get("name") == "MessageAbortedError" and said)
 
@@ -203,7 +204,7 @@ def _content(part: Json) -> Iterator[Json]:
 
 
 def _tool_call(part: Json) -> Json:
-    arguments = orjson.dumps(_dict(part.get("state")).get("input")).decode()
+    arguments = orjson.dumps(record(part.get("state")).get("input")).decode()
     return {
         "id": str(part.get("callID")),
         "type": "function",
@@ -216,14 +217,14 @@ def _output(state: Json) -> str:
     if state.get("status") == "completed":
         return str(state.get("output") or "")
     if state.get("status") == "error":
-        kept = _dict(state.get("metadata")).get("output")
+        kept = record(state.get("metadata")).get("output")
         return kept if isinstance(kept, str) else str(state.get("error") or "")
     return INTERRUPTED
 
 
 def _usage(tokens: Json) -> Usage | None:
     """The tokens of one answer; OpenCode counts the cached and the written ones apart from the rest."""
-    cache = _dict(tokens.get("cache"))
+    cache = record(tokens.get("cache"))
     fresh, output, thought = (_number(tokens.get(name)) for name in ("input", "output", "reasoning"))
     cached, put = _number(cache.get("read")), _number(cache.get("write"))
     total = fresh + cached + put
@@ -236,11 +237,3 @@ def _is(part: Json, kind: str) -> bool:
 
 def _number(value: object) -> int:
     return int(value) if isinstance(value, int | float) else 0
-
-
-def _dict(value: object) -> Json:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []

@@ -10,7 +10,6 @@ from instrumentation.replay.importers import LogFormat
 from instrumentation.replay.log_lines import Problems, head
 from instrumentation.replay.recording import Recording
 from pager.errors import StoreError
-from pager.log.store import Store
 from pager.log.stores import open_store, url_of_file
 from pager.pricing.rates import Models
 from pager.wire.dialects import load as load_dialect
@@ -39,13 +38,11 @@ class Importer(LogFormat):
             return
         try:
             for session in recording_from_log.names(store):
-                yield from self._session(store, session, path, problems)
+                try:
+                    recordings = sums.recordings(store, session, _models(), load_dialect)
+                except StoreError as error:
+                    problems.file(path, f"session {session}: {error}")
+                else:
+                    yield from recordings
         finally:
             store.close()
-
-    def _session(self, store: Store, session: str, path: Path, problems: Problems) -> list[Recording]:
-        try:
-            return sums.recordings(store, session, _models(), load_dialect)
-        except StoreError as error:
-            problems.file(path, f"session {session}: {error}")
-            return []

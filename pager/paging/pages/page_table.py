@@ -638,8 +638,11 @@ class PageTable:
         self.pages += slot.pages
         if any(page.stub for page in slot.pages):
             self.changed.add(len(self.slots) - 1)
-        if new and found.said:
-            self._note_use(found.said)
+        for name in sorted(self._quotes.used(found.said)) if new and found.said else ():
+            quoted = self.known.get(name)
+            if quoted is not None:  # by the answer to the call before this one: it was in use then
+                quoted.use(self.call - 1)
+                self.numbers.touch(quoted)
 
     def _note_calls(self, found: Contents) -> None:
         for made in found.calls:
@@ -700,14 +703,6 @@ class PageTable:
         for page in [*dead, *(self.known[name] for name in back if name in self.known)]:
             page.superseded = True
             self.numbers.touch(page)
-
-    def _note_use(self, said: str) -> None:
-        """The answer to the call before this one quotes pages: they were in use then."""
-        for name in sorted(self._quotes.used(said)):
-            page = self.known.get(name)
-            if page is not None:
-                page.use(self.call - 1)
-                self.numbers.touch(page)
 
     def _handle(self, found: Found) -> str:
         """The page's handle, a longer one where another content has it already."""

@@ -16,6 +16,8 @@ from typing import Literal
 
 import orjson
 
+from pager.text.distinctive import encoded
+
 Part = Literal["result", "argument"]
 Act = Literal["read", "write", "other"]
 Span = tuple[tuple[str, str], ...]
@@ -293,7 +295,7 @@ def _decoded(arguments: str) -> dict[str, object] | None:
 
 def _signature(tool: str, arguments: str, fields: Mapping[str, object] | None) -> bytes:
     form = _canonical(fields) if fields is not None else b""
-    return blake2b(b"%b\0%b" % (_bytes(tool), form or _bytes(arguments)), digest_size=16).digest()
+    return blake2b(b"%b\0%b" % (encoded(tool), form or encoded(arguments)), digest_size=16).digest()
 
 
 def _canonical(value: object) -> bytes:
@@ -302,10 +304,6 @@ def _canonical(value: object) -> bytes:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
         return b""
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 def _plain(name: str) -> str:

@@ -1,6 +1,6 @@
 """The ASGI application: which route a request takes."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -90,11 +90,9 @@ class App:
         for dialect in self._dialects:
             if not dialect.client_headers.isdisjoint(names):
                 return dialect
-        claims = [(len(beginning), at) for at, beginning in self._claims() if path.startswith(beginning)]
+        resources = ((at, beginning) for at, dialect in enumerate(self._dialects) for beginning in dialect.resources)
+        claims = [(len(beginning), at) for at, beginning in resources if path.startswith(beginning)]
         return self._dialects[max(claims)[1]]
-
-    def _claims(self) -> Iterator[tuple[int, str]]:
-        return ((at, beginning) for at, dialect in enumerate(self._dialects) for beginning in dialect.resources)
 
     async def _health(self, scope: Scope, __: Receive, send: Send) -> None:
         log, pipeline = self._log, self._pipeline

@@ -69,7 +69,8 @@ class Console:
                     call.removed += len(event.pages)
                 case AnswerFinished():
                     self._paid(call, model, event.usage)
-                    self._say(placed, _answered(event, call, len(placed.incoming.request.body)))
+                    tokens = _tokens(event, len(placed.incoming.request.body))
+                    self._say(placed, ", ".join([tokens, *_facts(event, call)]))
                     self._calls.pop(where, None)
                 case AttemptFailed():
                     self._say(placed, _failed(event))
@@ -102,10 +103,6 @@ class Console:
                 say(line, flush=True)
             except (OSError, ValueError):  # the terminal is gone
                 return
-
-
-def _answered(answer: AnswerFinished, call: _CallTotals, size: int) -> str:
-    return f"{_tokens(answer, size)}{', '.join(['', *_facts(answer, call)])}"
 
 
 def _tokens(answer: AnswerFinished, size: int) -> str:

@@ -19,7 +19,7 @@ from pager.errors import PagerError
 from pager.log.store import Store
 from pager.log.stores import open_store
 from pager.testing.demo.narrator import Narrator
-from pager.testing.demo.session import MODEL, SCRIPT, TURNS, Agent, Clock
+from pager.testing.demo.session import MODEL, SCRIPT, TURNS, Clock, DemoAgent
 from pager.testing.scripted import ScriptedModel
 from pager.testing.scripted.prompt_cache import HALF_AN_HOUR
 
@@ -101,7 +101,7 @@ async def _play(root: str, clock: Clock, headers: Mapping[str, str], narrator: N
             await asyncio.to_thread(narrator.catch_up)
 
     async with ClientSession() as http:
-        agent = Agent(http, root, clock, headers)
+        agent = DemoAgent(http, root, clock, headers)
         for turn in TURNS:
             clock.now += 60 * turn.pause
             if narrator is not None:

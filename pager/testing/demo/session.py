@@ -153,7 +153,7 @@ class Clock:
 
 
 @dataclass(slots=True)
-class Agent:
+class DemoAgent:
     """Sends the messages so far, does what the model calls for, and so on until it calls for nothing."""
 
     http: "ClientSession"

@@ -14,7 +14,7 @@ from pager.errors import NotUnderstood
 from pager.request_values import Span
 from pager.wire.byte_edits import Path, apply_edits, find
 from pager.wire.chat.answer import REASONING
-from pager.wire.common import Json, exactly, record, records, string
+from pager.wire.common import Json, array, exactly, record, records, string
 from pager.wire.json_spans import elements
 from pager.wire.stitching import Expansion, Leg, LegPart
 
@@ -90,7 +90,7 @@ def _without_text(raw: bytes, text: str) -> bytes | None:
     if isinstance(content, str):
         rest = _after(content, text)
         return None if rest is None else _changed(raw, ("content",), content, rest)
-    parts = _listed(content)
+    parts = array(content)
     at = next((at for at, part in enumerate(parts) if string(record(part).get("text"))), None)
     if at is None:
         return None if text.strip() else raw
@@ -145,7 +145,7 @@ def _completed(raw: bytes, leg: Leg, *, sure: bool) -> bytes | None:
 
     Some clients send each call in a message of its own: then the hidden ones are in that of the first.
     """
-    ids = [string(record(call).get("id")) for call in _listed(exactly(raw).get("tool_calls"))]
+    ids = [string(record(call).get("id")) for call in array(exactly(raw).get("tool_calls"))]
     calls = [part for part in leg.parts if part.kind == "call"]
     seen = [_id(part) for part in calls if not part.hidden]
     there = [bool(call_id) and call_id in ids for call_id in seen]
@@ -171,10 +171,6 @@ def _merged(shown: list[bytes], ids: Sequence[object], calls: Sequence[LegPart])
 
 def _id(part: LegPart) -> str:
     return string(record(orjson.loads(bytes(part.raw))).get("id"))
-
-
-def _listed(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _changed(raw: bytes, path: Path, old: object, new: object) -> bytes:

@@ -43,7 +43,7 @@ def expand(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool = False) -
 
 
 def _expanded(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool) -> Expansion | None:
-    rest = _Rest(items[0], sure=sure)
+    rest = _MessageRest(items[0], sure=sure)
     if rest.role != "assistant":
         return None
     whole = [leg for leg in legs if not leg.mixed]
@@ -59,7 +59,7 @@ def _expanded(items: Sequence[bytes], legs: Sequence[Leg], *, sure: bool) -> Exp
     return Expansion(2, (*before, *rest.message(inserts), results))
 
 
-class _Rest:
+class _MessageRest:
     """The rest of the client's message, from whose beginning legs are cut off."""
 
     def __init__(self, raw: bytes, *, sure: bool) -> None:

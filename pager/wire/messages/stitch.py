@@ -108,7 +108,8 @@ class MessagesStitcher:
     def finish(self) -> bytes:
         """The end of the client's stream, or the whole body where legs came in one piece."""
         if self._body:
-            return self._whole_body()
+            alone = self._legs == 1 and not self._leg.hidden
+            return self._body if alone else apply_edits(self._body, list(self._edits(self._leg)))
         kept, self._kept, late, self._late = self._kept, [], self._late, b""
         return late + b"".join(self._ending(event) for event in kept)
 
@@ -199,13 +200,8 @@ class MessagesStitcher:
     def _output(self) -> int:
         return self._leg.counts.get("output_tokens", 0) + self._spoken
 
-    def _whole_body(self) -> bytes:
-        """The last leg's body, with what all of them showed."""
-        if self._legs == 1 and not self._leg.hidden:
-            return self._body
-        return apply_edits(self._body, list(self._edits(self._leg)))
-
     def _edits(self, leg: MessagesAnswer) -> Iterator[tuple[Span, bytes]]:
+        """What makes the last leg's body one with what all of them showed."""
         spans = members(self._body)
         yield spans["content"], b"[" + b",".join([*self._content, *_shown(leg)]) + b"]"
         if self._id and "id" in spans:

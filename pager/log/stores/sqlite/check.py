@@ -105,20 +105,15 @@ def _look_at_events(connection: sqlite3.Connection, found: _Findings) -> None:
     before = 0
     for seq, version, kind, data in _pages_of_events(connection):
         found.events += 1
-        _look_for_gap(connection, before, seq, found)
+        missing = seq - before - 1  # numbers are given without gaps: what is not among the lost was taken out
+        if missing:
+            missing -= connection.execute(_LOST_BETWEEN, (before, seq)).fetchone()[0]
+        if missing:
+            found.add(f"{missing} events between {before} and {seq} are missing")
         before = seq
         event = _decoded(seq, version, data, found)
         if event is not None:
             _look_at_event(connection, seq, kind, event, found)
-
-
-def _look_for_gap(connection: sqlite3.Connection, before: int, seq: int, found: _Findings) -> None:
-    """Numbers are given without gaps, so a number that is neither here nor among the lost was taken out."""
-    missing = seq - before - 1
-    if missing:
-        missing -= connection.execute(_LOST_BETWEEN, (before, seq)).fetchone()[0]
-    if missing:
-        found.add(f"{missing} events between {before} and {seq} are missing")
 
 
 def _pages_of_events(connection: sqlite3.Connection) -> Iterator[Any]:

@@ -115,7 +115,9 @@ class SqliteWriter:
                     last = self._begin_anew(jobs) or last
                 else:
                     self._write(_encoded(jobs))
-                self._checkpoint_when_due()
+                if self._pages_in_wal * PAGE >= WAL_BYTES:  # now and then, after the callers have their answer
+                    self._pages_in_wal = 0
+                    self._checkpoint("PASSIVE")
         finally:
             self._stop(jobs)
 
@@ -240,13 +242,8 @@ class SqliteWriter:
             self._suspect = False
         return self._connection
 
-    def _checkpoint_when_due(self) -> None:
-        """Move the write-ahead log into the file now and then, after the callers have their answer."""
-        if self._pages_in_wal * PAGE >= WAL_BYTES:
-            self._pages_in_wal = 0
-            self._checkpoint("PASSIVE")
-
     def _checkpoint(self, mode: str) -> None:
+        """Move the write-ahead log into the file."""
         # What can't be moved now stays in the write-ahead log, which is as durable as the file itself.
         with suppress(sqlite3.Error, OSError, StoreError), self._lock:
             self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
