@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
@@ -13,6 +12,7 @@ import pytest
 from guards import Unwatched, Watching
 from hypothesis import given
 from hypothesis import strategies as st
+from recordings import REQUESTS
 
 import pager.wire
 from pager.errors import ConfigError, NotUnderstood
@@ -304,13 +304,8 @@ def test_the_tools_that_a_request_offers_are_found_where_they_stand(dialect, lay
     assert not offers.deferring
 
 
-def recordings() -> list[Path]:
-    folder = os.environ.get("CTXPAGER_RECORDINGS")
-    return sorted(Path(folder, "recorded").glob("*/*.jsonl.gz")) if folder else []
-
-
 recorded = pytest.mark.recorded
-needs_recordings = pytest.mark.skipif(not recordings(), reason="CTXPAGER_RECORDINGS names no folder with recordings")
+needs_recordings = pytest.mark.skipif(not REQUESTS, reason="CTXPAGER_RECORDINGS names no folder with recordings")
 
 
 def requests_of(path: Path):
@@ -332,7 +327,7 @@ STYLES = (
 
 @recorded
 @needs_recordings
-@pytest.mark.parametrize("path", recordings(), ids=lambda path: f"{path.parent.name}/{path.name.split('.')[0]}")
+@pytest.mark.parametrize("path", REQUESTS, ids=lambda path: f"{path.parent.name}/{path.name.split('.')[0]}")
 def test_every_recorded_request_is_built_to_the_same_bytes(path):
     for dialect, body in requests_of(path):
         for style in STYLES:
@@ -345,7 +340,7 @@ def test_every_recorded_request_is_built_to_the_same_bytes(path):
 
 @recorded
 @needs_recordings
-@pytest.mark.parametrize("path", recordings(), ids=lambda path: f"{path.parent.name}/{path.name.split('.')[0]}")
+@pytest.mark.parametrize("path", REQUESTS, ids=lambda path: f"{path.parent.name}/{path.name.split('.')[0]}")
 def test_every_recorded_message_is_read_the_same_in_every_style(path):
     for dialect, body in list(requests_of(path))[-2:]:
         raws = [dialect.parse(json.dumps(body, **style).encode()).items for style in STYLES]
@@ -376,7 +371,7 @@ def main_conversation(path: Path) -> list[list[bytes]]:
     "path",
     [
         path
-        for path in recordings()
+        for path in REQUESTS
         if path.name.split(".")[0] in CALLS and path.parent.name not in REWRITES_ITS_HISTORY | LEFT_TO_THE_PROVIDER
     ],
     ids=lambda path: f"{path.parent.name}/{path.name.split('.')[0]}",

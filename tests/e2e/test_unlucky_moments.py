@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from plain_http import answer_to
 from waiting import PATIENCE
 
 from instrumentation.accounting.log_check import check
@@ -38,12 +39,7 @@ def body(*texts, stream=False):
 def ask(root, payload, query="", **headers):
     url = f"{root}/v1/chat/completions{query}"
     request = urllib.request.Request(url, payload, {"content-type": "application/json", **headers})
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
-            return response.status, response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read()
+    return answer_to(request)
 
 
 def logged(folder, *kinds):

@@ -1,7 +1,6 @@
 """Every token of a session's prompts by what it is: known answers, laws, and an independent count."""
 
 import json
-import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from chat_items import item
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
+from recordings import FOLDER
 
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.item_sizes import PICTURE
@@ -778,14 +778,11 @@ def test_an_independent_count_of_a_session_agrees_within_a_hundredth(prepared):
     check_agreement(prepared)
 
 
-RECORDINGS = os.environ.get("CTXPAGER_RECORDINGS", "")
-
-
 @pytest.mark.recorded
-@pytest.mark.skipif(not RECORDINGS, reason="CTXPAGER_RECORDINGS names no folder of recordings")
+@pytest.mark.skipif(not FOLDER, reason="CTXPAGER_RECORDINGS names no folder of recordings")
 @pytest.mark.parametrize("part", range(4))
 def test_an_independent_count_agrees_on_recorded_sessions(part):
-    paths = files(Path(RECORDINGS) / "traces" / "entire-cli")[part * 6 :: 24]
+    paths = files(Path(FOLDER) / "traces" / "entire-cli")[part * 6 :: 24]
     assert paths
     for path in paths:
         prepared = Prepared(load(path), CHAT)

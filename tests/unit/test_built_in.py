@@ -2,10 +2,9 @@
 
 import gzip
 import json
-import os
-from pathlib import Path
 
 import pytest
+from recordings import REQUESTS
 
 from pager.paging.policy import Prices
 from pager.paging.priors import SHIPPED
@@ -98,8 +97,6 @@ def test_an_agents_own_tool_is_sent_slim_once_sessions_show_that_it_is_not_calle
 
 # ---------------------------------------------------------------- recorded clients
 
-FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
-FILES = sorted((Path(FOLDER) / "recorded").glob("*/*.jsonl.gz")) if FOLDER else []
 BY_PATH = {dialect.path: dialect for dialect in map(dialects.load, dialects.names())}
 FLAT = {"chat": tool, "messages": lambda name: {"name": name, "description": PROSE, "input_schema": schema(name)}}
 
@@ -113,10 +110,10 @@ def flat(name):
 
 
 @pytest.mark.recorded
-@pytest.mark.skipif(not FILES, reason="CTXPAGER_RECORDINGS names no folder with recorded requests")
+@pytest.mark.skipif(not REQUESTS, reason="CTXPAGER_RECORDINGS names no folder with recorded requests")
 def test_no_tool_that_a_recorded_client_brings_itself_is_sent_slim_on_a_fresh_install():
     short, seen = {}, 0
-    for path in FILES:
+    for path in REQUESTS:
         for line in gzip.decompress(path.read_bytes()).splitlines():
             row = json.loads(line)
             dialect, body = BY_PATH.get(row["path"].removeprefix("/v1")), row.get("body")

@@ -7,6 +7,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from messages_blocks import FOUND, SEARCH, text, thinking
 
 from pager.request_values import Span
 from pager.wire.dialects import load
@@ -19,14 +20,6 @@ KINDS = {"text": "text", "thinking": "reasoning", "redacted_thinking": "reasonin
 
 def raw(value) -> msgspec.Raw:
     return msgspec.Raw(orjson.dumps(value))
-
-
-def text(said):
-    return {"type": "text", "text": said}
-
-
-def thinking(said, signature="EqQB=="):
-    return {"type": "thinking", "thinking": said, "signature": signature}
 
 
 def call(call_id, name="read"):
@@ -42,8 +35,6 @@ def result(call_id, content="the page"):
 
 
 REDACTED = {"type": "redacted_thinking", "data": "EmwKAhgB"}
-SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
-FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
 
 
 def is_hidden(block):

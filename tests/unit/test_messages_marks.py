@@ -2,13 +2,13 @@
 
 import gzip
 import json
-import os
-from pathlib import Path
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from messages_blocks import text
+from recordings import REQUESTS
 
 from pager.paging.page_in import definition
 from pager.wire.byte_edits import apply_edits
@@ -132,10 +132,6 @@ def marked(content):
     return None if raw is None else orjson.loads(raw)["content"]
 
 
-def text(said):
-    return {"type": "text", "text": said}
-
-
 THINKING = {"type": "thinking", "thinking": "Hm.", "signature": "EqQB"}
 REDACTED = {"type": "redacted_thinking", "data": "Emw"}
 RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "text"}
@@ -255,12 +251,9 @@ def _unmarked(value):
 
 # ---------------------------------------------------------------- real clients
 
-FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
-FILES = sorted(Path(FOLDER).glob("recorded/*/*.jsonl.gz")) if FOLDER else []
-
 
 def recorded_bodies():
-    for file in FILES:
+    for file in REQUESTS:
         with gzip.open(file, "rt") as lines:
             for request in map(json.loads, lines):
                 if request["path"].endswith("/messages") and isinstance(request["body"], dict):
@@ -268,7 +261,7 @@ def recorded_bodies():
 
 
 @pytest.mark.recorded
-@pytest.mark.skipif(not FILES, reason="CTXPAGER_RECORDINGS names no folder with recorded/*/*.jsonl.gz")
+@pytest.mark.skipif(not REQUESTS, reason="CTXPAGER_RECORDINGS names no folder with recorded/*/*.jsonl.gz")
 def test_real_clients_requests_take_the_tool_and_marks():
     carried = 0
     for sent in recorded_bodies():

@@ -12,6 +12,7 @@ from guards import Picky, Watching
 from hypothesis import given
 from hypothesis import strategies as st
 from laws import examples
+from messages_blocks import FOUND, SEARCH, text, thinking
 
 from pager.errors import NotUnderstood
 from pager.request_values import Usage
@@ -101,14 +102,6 @@ class Spoken:
         return orjson.dumps(self.message(content=self.blocks, stop_reason=self.ending, usage=usage))
 
 
-def text(said):
-    return {"type": "text", "text": said}
-
-
-def thinking(said, signature="EqQB=="):
-    return {"type": "thinking", "thinking": said, "signature": signature}
-
-
 def call(call_id, name="read", **arguments):
     return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
 
@@ -118,8 +111,6 @@ def ask(call_id):
 
 
 REDACTED = {"type": "redacted_thinking", "data": "EmwKAhgB"}
-SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
-FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
 MCP = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "echo", "server_name": "s", "input": {"value": HANDLE[3:]}}
 
 

@@ -2,12 +2,11 @@
 
 import gzip
 import json
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recordings import REQUESTS
 
 from pager.errors import NotUnderstood
 from pager.request_values import Span
@@ -427,11 +426,6 @@ def test_the_same_list_is_read_once():
 # Recorded requests
 
 
-def recordings() -> list[Path]:
-    folder = os.environ.get("CTXPAGER_RECORDINGS")
-    return sorted(Path(folder, "recorded").glob("*/*.jsonl.gz")) if folder else []
-
-
 def requests_of(path):
     """The format and the body of each recorded request with tools."""
     with gzip.open(path) as lines:
@@ -460,8 +454,8 @@ def slimmed(found) -> dict:
 
 
 @pytest.mark.recorded
-@pytest.mark.skipif(not recordings(), reason="CTXPAGER_RECORDINGS names no folder with recordings")
-@pytest.mark.parametrize("path", recordings(), ids=lambda path: f"{path.parent.name}/{path.name.split('.')[0]}")
+@pytest.mark.skipif(not REQUESTS, reason="CTXPAGER_RECORDINGS names no folder with recordings")
+@pytest.mark.parametrize("path", REQUESTS, ids=lambda path: f"{path.parent.name}/{path.name.split('.')[0]}")
 def test_every_recorded_request_can_be_sent_with_short_tools(path):
     seen = set()
     for form, body in requests_of(path):

@@ -2,15 +2,14 @@
 
 import gzip
 import json
-import os
 import subprocess
 import sys
 import tracemalloc
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recordings import TRACES
 
 from pager.text.references import (
     LIMIT,
@@ -22,8 +21,6 @@ from pager.text.references import (
 
 LINE = "return render(page, request.user)"
 PATH = "src/app/main_window.py"
-FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
-TRACES = sorted(Path(FOLDER).glob("traces/*/*.jsonl.gz")) if FOLDER else []
 
 
 def index(**pages):

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from chat_items import handle, page
+from stand_ins import Greedy, KeepAll
 
 from instrumentation.accounting.billing import Bill, Prompt, tokens_in
 from instrumentation.replay import recording_files
@@ -15,7 +17,7 @@ from instrumentation.replay.prepared_recording import Caching, Prepared
 from instrumentation.replay.recording import RecordedCall, Recording
 from pager.paging.keep_warm import FixedRefreshes
 from pager.paging.page_in import definition
-from pager.paging.pages.stub import HANDLE, handle_of
+from pager.paging.pages.stub import HANDLE
 from pager.paging.policy import Decision
 from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.rates import in_force
@@ -27,13 +29,6 @@ MODELS = in_force("anthropic", {})
 OUTSIDE = 1_000
 
 
-class Greedy:
-    """Evicts all that it may."""
-
-    def choose(self, view):
-        return Decision(tuple(page.handle for page in view.pages if page.evictable), reason="all goes")
-
-
 class Once:
     """Evicts all that it may, one time."""
 
@@ -43,11 +38,6 @@ class Once:
         gone = tuple(page.handle for page in view.pages if page.evictable and not self.done)
         self.done = self.done or bool(gone)
         return Decision(gone, reason="once")
-
-
-class Never:
-    def choose(self, view):
-        return Decision(reason="nothing goes")
 
 
 class Wrong:
@@ -110,17 +100,9 @@ class Responses(Chat):
 CHAT = Chat()
 
 
-def page(name, lines=60):
-    return "\n".join(f"line {at} of the file {name} as it was read" for at in range(lines))
-
-
 A, B = page("alpha"), page("beta")
 QUOTE = "line 17 of the file alpha as it was read"
 OTHER = "line 42 of the file alpha as it was read"
-
-
-def handle(text):
-    return handle_of(text.encode())
 
 
 def session(*said, wire=CHAT, gap=10.0, first=A, more=(), **members):
@@ -144,7 +126,7 @@ def played(recording, policy=None, models=MODELS, tools=Shortening()):  # noqa: 
 
 
 def test_a_policy_that_keeps_all_costs_what_doing_nothing_costs():
-    player = played(session("a", "b", "c", "d"), Never())
+    player = played(session("a", "b", "c", "d"), KeepAll())
     assert player.bill.charged == player.prepared.unpaged(MODELS)
     assert player.outcome("never").repacks == 0
 
@@ -152,7 +134,7 @@ def test_a_policy_that_keeps_all_costs_what_doing_nothing_costs():
 @pytest.mark.parametrize("cache", [Caching(True, 300.0), Caching(True, 3_600.0), Caching(False, 3_600.0)])
 def test_doing_nothing_costs_the_same_however_the_provider_caches(cache):
     prepared = Prepared(session("a", "b", "c", "d", gap=200.0), load("chat"), cache=cache)
-    player = Player(prepared, lambda _: Never(), MODELS)
+    player = Player(prepared, lambda _: KeepAll(), MODELS)
     player.play()
     assert player.bill.charged == prepared.unpaged(MODELS)
 
@@ -171,7 +153,9 @@ def test_a_pause_of_seven_minutes_is_cold_for_five_minutes_and_not_for_an_hour()
 def test_a_refresh_in_a_pause_costs_reading_and_spares_writing():
     prepared = Prepared(session("a", "b", gap=420.0), load("chat"))
     first = prepared.calls[0].prompt.tokens
-    players = [Player(prepared, lambda _: Never(), MODELS, keep_warm=rule) for rule in (None, FixedRefreshes(1, 280.0))]
+    players = [
+        Player(prepared, lambda _: KeepAll(), MODELS, keep_warm=rule) for rule in (None, FixedRefreshes(1, 280.0))
+    ]
     for player in players:
         player.play()
     cold, warm = (player.bill.charged for player in players)
@@ -248,7 +232,7 @@ def test_between_repacks_each_prompt_extends_the_one_before():
     said = ["a", "b", "c", f"See:\n{QUOTE}", "e", "f", "g"]
     player = played(session(*said), Once())
     # From the repack on, everything that a request repeats is read: written are the repack's prompt and what is new.
-    before = played(session("a", "b"), Never()).bill.charged
+    before = played(session("a", "b"), KeepAll()).bill.charged
     after = player.bill.charged
     uncached = after.input - after.cached - (before.input - before.cached)
     final = player.prompts.latest(0).tokens
@@ -336,7 +320,7 @@ def test_policies_may_differ_by_branch():
     recording = session("a", "b", "c", "d")
     prepared = Prepared(recording, load("chat"))
     asked = []
-    Player(prepared, lambda branch: asked.append(branch) or Never(), MODELS).play()
+    Player(prepared, lambda branch: asked.append(branch) or KeepAll(), MODELS).play()
     assert asked == [0, 0, 0, 0]
 
 
@@ -348,7 +332,7 @@ SMALL = in_force("anthropic", {"small": {"window": 3_000, "output_limit": 100}})
 
 def test_a_prompt_that_outgrows_the_window_is_rescued():
     large = page("gamma", 200)
-    player = played(session("a", "b", "c", "d", first=large, model="small"), Never(), SMALL)
+    player = played(session("a", "b", "c", "d", first=large, model="small"), KeepAll(), SMALL)
     first = player.tally.repacked[0]
     assert (first.call, first.cause, [one.page for one in first.pages]) == (1, "rescue", [handle(large)])
     assert player.bill.charged.peak < player.prepared.unpaged(SMALL).peak
@@ -356,13 +340,13 @@ def test_a_prompt_that_outgrows_the_window_is_rescued():
 
 def test_a_new_result_that_had_to_go_is_asked_for():
     large = page("gamma", 200)
-    player = played(session("a", "b", first=large, model="small"), Never(), SMALL)
+    player = played(session("a", "b", first=large, model="small"), KeepAll(), SMALL)
     assert player.tally.page_ins == 1
 
 
 def test_what_does_not_fit_even_then_goes_out_all_the_same():
     steps = [RecordedCall(0.0, 0, (json.dumps(CHAT.user("x" * 9_000)).encode(),), 10, "a", model="small")]
-    player = played(Recording("s", "chat", steps), Never(), SMALL)
+    player = played(Recording("s", "chat", steps), KeepAll(), SMALL)
     assert (player.tally.repacked, player.bill.charged.requests) == ([], 1)
 
 
@@ -370,7 +354,7 @@ def test_a_rescue_without_a_tool_is_made_good_when_one_can_be_added():
     large = page("gamma", 200)
     recording = session("a", "b", first=large, model="small")
     steps = [recording.steps[0]._replace(tools=None), recording.steps[1]]
-    repacked = played(Recording("s", "chat", steps), Never(), SMALL).tally.repacked
+    repacked = played(Recording("s", "chat", steps), KeepAll(), SMALL).tally.repacked
     assert [(one.call, one.cause, one.tool) for one in repacked] == [(1, "rescue", ""), (2, "rescue", "page_in")]
 
 
@@ -408,7 +392,7 @@ def forms(player):
 @WIRES
 def test_tools_that_are_hardly_used_are_sent_short_from_the_first_call_on(wire):
     recording = equipped(session("a", "b", "c", wire=wire), offers(wire))
-    player = played(recording, Never())
+    player = played(recording, KeepAll())
     assert forms(player) == [(1, 60, 0)]
     freed = player.pages.tables[0].freed
     assert freed > 60 * 400
@@ -422,14 +406,14 @@ def test_tools_that_are_hardly_used_are_sent_short_from_the_first_call_on(wire):
 
 
 def test_tools_go_out_as_they_came_where_nobody_wants_them_short():
-    player = played(equipped(session("a", "b"), offers()), Never(), tools=Shortening(on=False))
+    player = played(equipped(session("a", "b"), offers()), KeepAll(), tools=Shortening(on=False))
     assert (forms(player), player.bill.charged) == ([], player.prepared.unpaged(MODELS))
 
 
 def test_a_call_that_can_carry_no_tool_has_them_whole():
     recording = equipped(session("a", "b"), offers())
     steps = [recording.steps[0], recording.steps[1]._replace(tools=None)]
-    player = played(replace(recording, steps=steps), Never())
+    player = played(replace(recording, steps=steps), KeepAll())
     whole = player.prepared.calls[1].prompt.tokens
     assert player.bill.charged.peak == whole
     assert player.bill.charged.cached == 0
@@ -439,14 +423,14 @@ def test_the_policy_sees_the_prompt_as_short_as_it_is():
     seen = []
     for tools in (Shortening(on=False), Shortening()):
         prepared = Prepared(equipped(session("a"), offers()), load("chat"), tools=tools)
-        Player(prepared, lambda _: Never(), MODELS, seen.append).play()
+        Player(prepared, lambda _: KeepAll(), MODELS, seen.append).play()
     whole, short = seen
     assert (whole.tool_added, short.tool_added) == (False, True)
     assert short.tokens < 0.5 * whole.tokens
 
 
 def test_a_slim_tool_is_called_without_asking():
-    player = played(equipped(session("a", "b"), offers(), {0: (TOOL_A,)}), Never())
+    player = played(equipped(session("a", "b"), offers(), {0: (TOOL_A,)}), KeepAll())
     assert (player.tally.page_ins, player.tally.schemas) == (0, 0)
 
 
@@ -454,7 +438,7 @@ def test_a_slim_tool_is_called_without_asking():
 def test_a_deferred_tool_is_asked_for_once_and_stays_in_the_prompt(wire):
     called = {1: (TOOL_A, TOOL_A), 3: (TOOL_A,)}
     recording = equipped(session("a", "b", "c", "d", "e", wire=wire), offers(wire, parameters=40), called)
-    player = played(recording, Never(), tools=DEFERRING)
+    player = played(recording, KeepAll(), tools=DEFERRING)
     assert forms(player) == [(1, 0, 60)]
     outcome = player.outcome("never")
     assert (outcome.page_ins, outcome.schemas, outcome.faults) == (1, 1, 0)
@@ -468,7 +452,7 @@ def test_a_deferred_tool_is_asked_for_once_and_stays_in_the_prompt(wire):
 
 def test_several_deferred_tools_are_asked_for_together():
     recording = equipped(session("a", "b"), offers(parameters=40), {1: (TOOL_A, TOOL_B, "unheard_of")})
-    player = played(recording, Never(), tools=DEFERRING)
+    player = played(recording, KeepAll(), tools=DEFERRING)
     assert (player.tally.page_ins, player.tally.schemas) == (1, 2)
 
 
@@ -477,14 +461,14 @@ def test_a_deferred_tool_whose_parameters_an_earlier_call_named_is_not_asked_for
     made = CHAT.calls("c2", **named)
     made["tool_calls"][0]["function"]["name"] = TOOL_A
     start = session("a", "b", more=[made, CHAT.result("c2", "done")])
-    player = played(equipped(start, offers(parameters=40), {1: (TOOL_A, TOOL_B)}), Never(), tools=DEFERRING)
+    player = played(equipped(start, offers(parameters=40), {1: (TOOL_A, TOOL_B)}), KeepAll(), tools=DEFERRING)
     assert player.tally.schemas == 1
 
 
 def test_a_client_that_changes_its_tools_is_decided_on_anew():
     recording, other = session("a", "b", "c", "d"), offers(names="other")
     steps = [*equipped(recording, offers()).steps[:2], *equipped(recording, other).steps[2:]]
-    player = played(replace(recording, steps=steps), Never())
+    player = played(replace(recording, steps=steps), KeepAll())
     assert forms(player) == [(1, 60, 0), (3, 60, 0)]
     prompts = [call.prompt.tokens for call in player.prepared.calls]
     unpaged = player.prepared.unpaged(MODELS)
@@ -522,7 +506,7 @@ def test_recorded_sessions_cost_the_same_under_keep_all_and_less_under_cost_awar
 def test_a_policy_that_never_evicts_costs_what_doing_nothing_costs_on_recorded_sessions():
     recording = recording_files.load(recording_files.files(TRACES)[0])
     roomy = in_force("anthropic", {recording.steps[0].model: {"window": 10_000_000}})
-    player = played(recording, Never(), roomy)
+    player = played(recording, KeepAll(), roomy)
     assert player.bill.charged == player.prepared.unpaged(roomy)
 
 

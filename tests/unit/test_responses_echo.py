@@ -4,6 +4,7 @@ import json
 
 import orjson
 import pytest
+from guards import Unwatched
 
 from pager.paging.page_in import NAME, definition
 from pager.paging.policy import Prices
@@ -14,14 +15,6 @@ from pager.wire.dialects import load
 
 PROSE = "It follows links, keeps the order of what it finds, and says so where something can't be read. " * 3
 DIALECT = load("responses")
-
-
-class Unwatched:
-    def watches(self, name):
-        return False
-
-    def holds(self, name, arguments):
-        return False
 
 
 def tool(name, **more):

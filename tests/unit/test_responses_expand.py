@@ -2,15 +2,14 @@
 
 import gzip
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from guards import Unwatched
 from hypothesis import given
 from hypothesis import strategies as st
+from recordings import REQUESTS
 
 from pager.paging.page_in import definition, name_for
 from pager.wire.dialects import load
@@ -23,8 +22,6 @@ PATCH = {"type": "custom", "name": "patch"}
 SEARCH = {"type": "web_search"}
 SPACE = {"type": "namespace", "name": "team", "tools": [{"type": "function", "name": "spawn"}]}
 USER = {"role": "user", "content": "Go on."}
-FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
-FILES = sorted(Path(FOLDER).glob("recorded/*/*.jsonl.gz")) if FOLDER else []
 
 
 def request(*items, separators=(",", ":"), **fields):
@@ -211,7 +208,7 @@ def test_a_request_that_stores_nothing_is_not_searched_for_its_history():
 
 
 @pytest.mark.recorded
-@pytest.mark.skipif(not FILES, reason="CTXPAGER_RECORDINGS names no folder with recorded/*/*.jsonl.gz")
+@pytest.mark.skipif(not REQUESTS, reason="CTXPAGER_RECORDINGS names no folder with recorded/*/*.jsonl.gz")
 def test_recorded_requests_with_tools_take_one_more():
     places, refused = {"member": 0, "item": 0}, []
     for body in _recorded():
@@ -233,7 +230,7 @@ def test_recorded_requests_with_tools_take_one_more():
 
 
 def _recorded():
-    for file in FILES:
+    for file in REQUESTS:
         with gzip.open(file, "rt") as lines:
             for line in map(json.loads, lines):
                 if line["path"].endswith("/responses") and isinstance(line["body"], dict) and "input" in line["body"]:

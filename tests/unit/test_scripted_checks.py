@@ -3,18 +3,15 @@
 import copy
 import gzip
 import json
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recordings import REQUESTS
 
 from pager.testing.scripted.request_rules import problems
 from pager.wire.messages.scripted import signature
 
-FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
-FILES = sorted(Path(FOLDER).glob("recorded/*/*.jsonl.gz")) if FOLDER else []
 PATHS = {"/v1/chat/completions": "chat", "/v1/messages": "messages", "/v1/responses": "responses"}
 
 
@@ -289,10 +286,10 @@ def test_a_conversation_is_taken_whole_and_refused_without_any_one_call_or_resul
 
 
 @pytest.mark.recorded
-@pytest.mark.skipif(not FILES, reason="CTXPAGER_RECORDINGS names no folder with recorded/*/*.jsonl.gz")
+@pytest.mark.skipif(not REQUESTS, reason="CTXPAGER_RECORDINGS names no folder with recorded/*/*.jsonl.gz")
 def test_no_recorded_request_of_a_real_client_would_be_refused():
     found = {}
-    for file in FILES:
+    for file in REQUESTS:
         with gzip.open(file, "rt") as lines:
             calls = [
                 call for call in map(json.loads, lines) if call["path"] in PATHS and isinstance(call["body"], dict)

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import random
 import statistics
 import struct
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from chat_items import item
+from recordings import FOLDER
 
 from instrumentation.accounting.billing import tokens_in
 from instrumentation.accounting.item_sizes import PICTURE, counted_size, item_tokens
@@ -22,7 +22,6 @@ from instrumentation.replay.recording_files import files
 from pager.pricing.tokens import BYTES_A_TOKEN
 from pager.wire.dialects import load
 
-RECORDINGS = os.environ.get("CTXPAGER_RECORDINGS", "")
 NOISE = random.Random(7)
 
 
@@ -210,11 +209,9 @@ def test_a_session_of_screenshots_and_signatures_is_counted_within_five_percent(
 
 
 @pytest.mark.recorded
-@pytest.mark.skipif(not RECORDINGS, reason="CTXPAGER_RECORDINGS names the folder of recorded sessions")
+@pytest.mark.skipif(not FOLDER, reason="CTXPAGER_RECORDINGS names the folder of recorded sessions")
 def test_the_median_recorded_session_is_counted_within_fifteen_percent():
-    found = [
-        one for path in files(Path(RECORDINGS) / "traces" / "entire-cli") for one in log_files.read(path, Problems())
-    ]
+    found = [one for path in files(Path(FOLDER) / "traces" / "entire-cli") for one in log_files.read(path, Problems())]
     off = [ratio(one.recording) for one in found if any(step.usage for step in one.recording.steps)]
     assert len(off) > 100
     assert statistics.median(off) == pytest.approx(1.0, abs=0.15)
@@ -222,9 +219,9 @@ def test_the_median_recorded_session_is_counted_within_fifteen_percent():
 
 
 @pytest.mark.recorded
-@pytest.mark.skipif(not RECORDINGS, reason="CTXPAGER_RECORDINGS names the folder of recorded sessions")
+@pytest.mark.skipif(not FOLDER, reason="CTXPAGER_RECORDINGS names the folder of recorded sessions")
 def test_the_prompts_of_recorded_sessions_add_up_to_the_tokens_that_were_reported():
     how = prepare((Contender("keep_all"),), ReplayConditions("anthropic"))
-    found = analyze([Path(RECORDINGS) / "traces" / "entire-cli"], how, jobs=2)
+    found = analyze([Path(FOLDER) / "traces" / "entire-cli"], how, jobs=2)
     assert found.paid.reported == found.totals.calls > 10_000
     assert found.totals.client.total == found.paid.input

@@ -2,17 +2,13 @@
 
 import gzip
 import json
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recordings import TRACES
 
 from pager.paging.pages.staleness import Supersession, deed_of
-
-FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
-TRACES = sorted(Path(FOLDER).glob("traces/*/*.jsonl.gz")) if FOLDER else []
 
 PATCH = """*** Begin Patch
 *** Update File: src/a.py

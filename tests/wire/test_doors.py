@@ -1,16 +1,14 @@
 """The door on the real proxy: real clients behind it, and what pages of strangers get."""
 
 import json
-import os
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
 
 import anthropic
 import httpx2
 import openai
 import pytest
-from waiting import PATIENCE
+from plain_http import answer_to, variables
 
 from pager.log.events import SessionOpened
 from pager.log.stores import open_store
@@ -18,16 +16,6 @@ from pager.testing.scripted import Say, Script
 
 EVIL = {"origin": "https://evil.example"}
 REBOUND = {"host": "evil.example:8787"}
-
-
-@contextmanager
-def variables(**values):
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            del os.environ[name]
 
 
 def chat(root, key="sk-test", **headers):
@@ -47,12 +35,7 @@ def messages(root, **headers):
 
 def get(root, path, **headers):
     request = urllib.request.Request(root + path, headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
-            return response.status, response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read()
+    return answer_to(request)
 
 
 @pytest.mark.parametrize("headers", [EVIL, REBOUND], ids=["origin", "host"])

@@ -1,27 +1,16 @@
 """A proxy with keys of its own, and one that sends the provider a key of its own."""
 
 import json
-import os
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
 
 import pytest
+from plain_http import variables
 from waiting import PATIENCE
 
 from pager.log.events import AttemptFailed, SessionOpened, encode
 from pager.log.stores import open_store
 from pager.testing.scripted import Fail, Say, Script
-
-
-@contextmanager
-def variables(**values):
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            del os.environ[name]
 
 
 def ask(root, key, path="/v1/chat/completions"):

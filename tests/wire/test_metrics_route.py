@@ -4,6 +4,7 @@ import json
 import urllib.error
 import urllib.request
 
+from plain_http import answer_to
 from prometheus_client.parser import text_string_to_metric_families as read
 from waiting import PATIENCE
 
@@ -18,12 +19,7 @@ from pager.testing.scripted import (
 def ask(root, path="/v1/chat/completions", method="POST"):
     body = json.dumps({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}).encode()
     request = urllib.request.Request(root + path, body, {"content-type": "application/json"}, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
-            return response.status, response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read()
+    return answer_to(request)
 
 
 def counted(root):

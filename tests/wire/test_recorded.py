@@ -3,23 +3,20 @@
 import gzip
 import http.client
 import json
-import os
 from contextlib import closing
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from recordings import REQUESTS
 from waiting import PATIENCE
 
 from pager.testing.scripted import Say, Script
 
-FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
-FILES = sorted(Path(FOLDER).glob("recorded/*/*.jsonl.gz")) if FOLDER else []
 OF_THE_HOP = {"host", "connection", "content-length", "transfer-encoding", "keep-alive", "upgrade", "te", "trailer"}
 
 pytestmark = [
     pytest.mark.recorded,
-    pytest.mark.skipif(not FILES, reason="CTXPAGER_RECORDINGS names no folder with recorded/*/*.jsonl.gz"),
+    pytest.mark.skipif(not REQUESTS, reason="CTXPAGER_RECORDINGS names no folder with recorded/*/*.jsonl.gz"),
 ]
 
 
@@ -47,7 +44,7 @@ def end_to_end(headers):
     return [(name.lower(), value) for name, value in headers if name.lower() not in OF_THE_HOP]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.name.partition('.')[0]}")
+@pytest.mark.parametrize("file", REQUESTS, ids=lambda file: f"{file.parent.name}-{file.name.partition('.')[0]}")
 def test_recorded_requests_reach_the_provider_byte_for_byte(proxy, scripted, file):
     scripted.play(Script([Say("Done.")], repeat=True))
     sent = requests_of(file)

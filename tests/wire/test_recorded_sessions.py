@@ -3,10 +3,10 @@
 import asyncio
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
+from recordings import FOLDER, REQUESTS
 
 from pager.log.stores import open_store
 from pager.proxy.call_log import CallLog
@@ -14,8 +14,6 @@ from pager.proxy.log_records import Incoming, Outcome
 from pager.request_values import Answer, ToolUse
 from pager.wire import dialects
 
-FOLDER = os.environ.get("CTXPAGER_RECORDINGS", "")
-FILES = sorted((Path(FOLDER) / "recorded").glob("*/*.jsonl.gz")) if FOLDER else []
 BY_PATH = {dialect.path: dialect for dialect in map(dialects.load, dialects.names())}
 pytestmark = [
     pytest.mark.recorded,
@@ -133,7 +131,7 @@ async def labels(path, restart):
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted before every call"])
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name.split('.')[0]}")
+@pytest.mark.parametrize("path", REQUESTS, ids=lambda path: f"{path.parent.name}/{path.name.split('.')[0]}")
 def test_calls_are_placed_as_a_person_would(path, restart):
     name = f"{path.parent.name}/{path.name.split('.')[0]}"
     count = len(list(requests(path)))
