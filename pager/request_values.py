@@ -175,6 +175,7 @@ class Answer:
     """One answer of the model, as far as it was received.
 
     ``complete`` is False for a stream that broke off; ``error`` holds an error that came inside a stream of status 200.
+    ``cache_miss`` is why its cache did not hold the prompt, in the provider's own word; empty where it gives none.
     """
 
     id: str = ""
@@ -185,3 +186,4 @@ class Answer:
     usage: Usage | None = None
     complete: bool = True
     error: str = ""
+    cache_miss: str = ""

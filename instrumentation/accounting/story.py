@@ -83,6 +83,98 @@ class RepackStory(msgspec.Struct, frozen=True, omit_defaults=True):
     warm: bool = False
 
 
+class MissStory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a call did not find in the provider's cache though the call before had left it there, and why.
+
+    ``reason`` is a ``instrumentation.accounting.cache_misses.MissReason``. ``tokens`` cost ``cost`` units more than
+    reading them from the cache would have, ``dollars`` where the price is known. ``pause`` are the seconds since the
+    prompt was last sent, ``lifetime`` those for which it was kept, ``changed`` the settings that differ, and ``word``
+    is the provider's own, where that is the reason.
+    """
+
+    reason: str
+    tokens: int = 0
+    cost: float = 0.0
+    dollars: float | None = None
+    pause: float = 0.0
+    lifetime: float = 0.0
+    changed: Sequence[str] = ()
+    word: str = ""
+
+
+class Missed(Addable, frozen=True, omit_defaults=True):
+    """Calls that missed the cache: their tokens that were not found, and what these cost more than reading them."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    dollars: float = 0.0
+
+    @classmethod
+    def of(cls, miss: MissStory) -> "Missed":
+        """One call."""
+        return cls(1, miss.tokens, miss.cost, miss.dollars or 0.0)
+
+
+class MissSums(Addable, frozen=True, omit_defaults=True):
+    """Calls that missed the cache, by the reason; those of a ``pause`` are cold rewrites."""
+
+    pause: Missed = Missed()
+    tools: Missed = Missed()
+    model: Missed = Missed()
+    settings: Missed = Missed()
+    history: Missed = Missed()
+    repack: Missed = Missed()
+    short: Missed = Missed()
+    dropped: Missed = Missed()
+    unknown: Missed = Missed()
+
+    @classmethod
+    def of(cls, miss: MissStory | None) -> "MissSums":
+        """One call."""
+        return cls(**{miss.reason: Missed.of(miss)}) if miss is not None else cls()
+
+    @property
+    def each(self) -> Mapping[str, Missed]:
+        """All of them by the reason, those of which there are none left out."""
+        found = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: missed for name, missed in found.items() if missed.calls}
+
+    @property
+    def all(self) -> Missed:
+        """All of them together."""
+        return Missed.sum(self.each.values())
+
+
+class KeptWarm(Addable, frozen=True, omit_defaults=True):
+    """What keeping prompts warm cost and rescued.
+
+    ``refreshes`` of a call's prompt in the pause after it cost ``cost``. ``rescues`` are calls that found their prompt
+    cached only because it was refreshed, ``rescued`` is what they would have cost more.
+    """
+
+    refreshes: int = 0
+    cost: float = 0.0
+    dollars: float = 0.0
+    rescues: int = 0
+    rescued: float = 0.0
+    dollars_rescued: float = 0.0
+
+    @property
+    def net(self) -> float:
+        """What it has saved after what it cost, in units."""
+        return self.rescued - self.cost
+
+    @property
+    def dollars_net(self) -> float:
+        """The same in dollars."""
+        return self.dollars_rescued - self.dollars
+
+
+NOT_KEPT_WARM = KeptWarm()
+NEVER_COLD = Missed()
+
+
 class Inflicted(Addable, frozen=True, omit_defaults=True):
     """What paging itself cost a call, in units of one uncached input token.
 
@@ -118,7 +210,9 @@ class CallFigures(Addable, frozen=True, omit_defaults=True, kw_only=True):
     fetched back, ``missed`` those of them for the first time in the session, ``schemas_in`` tools, ``corrected`` calls
     that did not fit. ``working`` are the tokens of the working set, pages in use within the last ten calls; of several
     calls, the largest. ``cached_before`` are the tokens that the cache would have held without ctxpager, ``new`` those
-    of the client's prompt that no call of the session had sent before; ``inflicted`` is the cost of paging itself.
+    of the client's prompt that no call of the session had sent before; ``inflicted`` is the cost of paging itself,
+    ``kept_warm`` what keeping warm cost and brought, which is in ``cost``, too. ``cold_before`` is what would have been
+    written again without ctxpager because of a pause.
     """
 
     client: StoryParts = StoryParts()
@@ -138,13 +232,15 @@ class CallFigures(Addable, frozen=True, omit_defaults=True, kw_only=True):
     cached_before: int = 0
     new: int = 0
     inflicted: Inflicted = Inflicted()
+    kept_warm: KeptWarm = NOT_KEPT_WARM
+    cold_before: Missed = NEVER_COLD
 
 
 class CallStory(CallFigures, frozen=True, omit_defaults=True):
     """One answered call.
 
     ``estimated`` where the provider did not report its tokens, ``dollars`` are None where the price is not known.
-    ``calls`` are the names of the tools that the answer calls.
+    ``calls`` are the names of the tools that the answer calls, ``miss`` is what the provider's cache did not hold.
     """
 
     branch: int
@@ -157,6 +253,7 @@ class CallStory(CallFigures, frozen=True, omit_defaults=True):
     dollars_before: float | None = None
     repack: RepackStory | None = None
     calls: Sequence[str] = ()
+    miss: MissStory | None = None
 
 
 class PageStory(msgspec.Struct, frozen=True, omit_defaults=True):

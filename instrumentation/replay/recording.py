@@ -23,7 +23,10 @@ class RecordedCall(NamedTuple):
     without options such as ``stream``; it is empty where only its size is known. ``lifetime`` are the seconds that the
     request's cache marks ask for, the most where they differ, and 0 where it has none. ``served`` is the model that the
     provider says answered, empty where it does not. ``unpaged`` is what it would have counted for the client's own
-    prompt, where another one went out or nothing was reported, and None where that was not worked out.
+    prompt, where another one went out or nothing was reported, and None where that was not worked out. ``settings`` are
+    names and digests of what the request sets beside its messages and a provider's cache depends on, ``system`` and
+    ``tools`` included; empty where it is not known. ``cache_miss`` is the provider's own word on why its cache did not
+    hold the prompt, empty where it gives none.
     """
 
     at: float
@@ -47,6 +50,8 @@ class RecordedCall(NamedTuple):
     lifetime: float = 0.0
     served: str = ""
     unpaged: Usage | None = None
+    settings: tuple[tuple[str, bytes], ...] = ()
+    cache_miss: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,7 @@ class OpenCall:
     words: list[str] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
     usage: Usage | None = None
+    cache_miss: str = ""
 
     @property
     def output(self) -> int:
@@ -176,4 +177,5 @@ def _step(
         offers=offers,
         called=tuple(call.called),
         usage=call.usage,
+        cache_miss=call.cache_miss,
     )

@@ -33,6 +33,11 @@ from pager.wire.dialect import Dialect
 from pager.wire.stitching import ToolSlot
 
 _PROMPT = ("system", "instructions", "tools", "functions", "response_format", "text")
+_OPTIONS = (
+    *("thinking", "output_config", "effort", "reasoning", "reasoning_effort", "verbosity", "tool_choice", "speed"),
+    *("service_tier", "context_management", "prompt_cache_key"),
+)
+"""What is no part of the prompt, but a provider may keep apart what it has cached under another value of it."""
 _MARK = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
 
 
@@ -91,11 +96,15 @@ def _facts(log: Iterable[Stored]) -> _LogFacts:
 
 
 class _LoggedAnswer(NamedTuple):
-    """The text of an answer to the client, its tokens, and the names of the tools that it called."""
+    """What an answer said to the client, the tokens of it, and the names of the tools that it called.
+
+    ``cache_miss`` is the provider's own word on why its cache did not hold the prompt.
+    """
 
     words: str
     output: int
     called: tuple[str, ...]
+    cache_miss: str = ""
 
 
 class _LogReader:
@@ -119,6 +128,7 @@ class _LogReader:
         self._begun.add(call.branch)
         answer = self.facts.answers.get(spot)
         said = self._answer(dialect, spot, answer)
+        settings = _settings(request) if request is not None and listed else ()
         tool_slot = _carrier(dialect, request)
         fork = opened if opened is not None and opened.parent in self._begun else None
         keep = call.keep if listed else 0
@@ -139,10 +149,12 @@ class _LogReader:
             answered=answer is not None and answer.status < 400 and not answer.error,
             offers=_offers(dialect, request, tool_slot),
             called=said.called,
-            head=_head(request) if request is not None and listed else b"",
+            head=_head(settings) if listed else b"",
             lifetime=_lifetime(body),
             served=answer.served if answer is not None else "",
             usage=answer.usage if answer is not None and not (answer.sent or answer.legs) else None,
+            settings=settings,
+            cache_miss=said.cache_miss if answer is not None and not answer.legs else "",
         )
 
     def _answer(self, dialect: Dialect, spot: CallAddress, finished: AnswerFinished | None) -> _LoggedAnswer:
@@ -154,7 +166,7 @@ class _LogReader:
         text = "\n".join([answer.text, *(said(use.arguments) for use in calls)])
         usage = finished.usage if finished is not None else None
         output = usage.output if usage else tokens_in(len(text.encode("utf-8", "surrogatepass")))
-        return _LoggedAnswer(text, output, tuple(use.name for use in calls))
+        return _LoggedAnswer(text, output, tuple(use.name for use in calls), answer.cache_miss)
 
     def _blob(self, digest: bytes) -> bytes | None:
         if digest not in self._blobs:
@@ -170,14 +182,18 @@ def _experience(store: Store, version: str) -> Experience:
         return SHIPPED
 
 
-def _head(request: Request) -> bytes:
-    """The hash of what of a prompt is outside of its messages; marks may move, and options are no part of it."""
-    found = sha256()
-    for name in _PROMPT:
-        if (span := request.members.get(name)) is not None:
-            value = _MARK.sub(b"", bytes(request.body[span.start : span.end]))
-            found.update(b"%b %d %b\n" % (name.encode(), len(value), value))
-    return found.digest()
+def _settings(request: Request) -> tuple[tuple[str, bytes], ...]:
+    """Digests of what a request sets beside its messages, by name, as far as a cache depends on it; marks may move."""
+    return tuple(
+        (name, sha256(_MARK.sub(b"", bytes(request.body[span.start : span.end]))).digest())
+        for name in (*_PROMPT, *_OPTIONS)
+        if (span := request.members.get(name)) is not None
+    )
+
+
+def _head(settings: Iterable[tuple[str, bytes]]) -> bytes:
+    """The hash of what of a prompt stands outside of its messages; options are no part of it."""
+    return sha256(b"".join(b"%b %b" % (name.encode(), digest) for name, digest in settings if name in _PROMPT)).digest()
 
 
 def _lifetime(body: bytes) -> float:

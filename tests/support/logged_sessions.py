@@ -43,6 +43,7 @@ class LoggedCall(NamedTuple):
     answered: bool = True
     estimate: int = 0
     unread: str = ""  # why its body can't be read
+    answer: bytes = ANSWER  # the response as it came
     took: float = 0.0  # seconds until its answer was whole
 
 
@@ -85,7 +86,7 @@ async def _log(store, calls, pager, dialect, headers, now):
         if entry.paged is not None and entry.paged.outgoing.changed:
             outgoing = entry.paged.outgoing
             sent = {"sent": outgoing.digest(entry.recipe.body), "sent_size": outgoing.size, "legs": legs or 0}
-        outcome = Outcome(200, ANSWER, 1.0, 2.0 + 1_000 * one.took, now + one.took, **sent)
+        outcome = Outcome(200, one.answer, 1.0, 2.0 + 1_000 * one.took, now + one.took, **sent)
         if one.answered:
             usage = one.usage(entry) if callable(one.usage) else one.usage
             answer = Answer(text="Yes.", usage=usage, calls=one.calls, model=one.served)

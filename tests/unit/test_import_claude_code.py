@@ -130,6 +130,17 @@ def test_tokens_written_for_an_hour_are_kept_apart_for_each_call(tmp_path):
     assert second.usage == Usage(1104, 1000, 100, 9, tells_cached=True), "an older version does not say"
 
 
+def test_the_providers_own_word_on_a_cache_miss_is_read(tmp_path):
+    log = Log()
+    log.user("do it")
+    log.answer("m1", text("Yes."))
+    log.lines[-1]["message"]["diagnostics"] = {"cache_miss_reason": {"type": "tools_changed"}}
+    log.user("go on")
+    log.answer("m2", text("Yes."))
+    log.lines[-1]["message"]["diagnostics"] = {"cache_miss_reason": None}
+    assert [step.cache_miss for step in only(log.read(tmp_path)).steps] == ["tools_changed", ""]
+
+
 def test_counts_of_an_answer_that_had_only_begun_are_not_its_output(tmp_path):
     log = Log()
     log.user("go")

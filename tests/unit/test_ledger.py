@@ -13,6 +13,7 @@ from logged_sessions import ANTHROPIC, START, LoggedCall, asks_for, body, grown,
 from work import steps
 
 from instrumentation.accounting.billing import tokens_in, units
+from instrumentation.accounting.cache_misses import MissReason
 from instrumentation.accounting.ledger.call_facts import facts, together
 from instrumentation.accounting.ledger.money import (
     Rates,
@@ -33,6 +34,9 @@ from instrumentation.accounting.story import (
     WASTE,
     CallStory,
     Inflicted,
+    KeptWarm,
+    Missed,
+    MissStory,
     RepackStory,
     Story,
     StoryParts,
@@ -573,6 +577,9 @@ CALLS = st.builds(
     pages_in=st.integers(0, 3),
     repack=st.none() | st.builds(RepackStory, st.just("policy"), st.just("so"), rewritten=TOKENS),
     inflicted=st.builds(Inflicted, MONEY, MONEY, MONEY, MONEY, TOKENS, TOKENS),
+    miss=st.none() | st.builds(MissStory, st.sampled_from([*MissReason]), TOKENS, MONEY),
+    kept_warm=st.builds(KeptWarm, st.integers(0, 3), MONEY, MONEY, st.integers(0, 1), MONEY, MONEY),
+    cold_before=st.builds(Missed, st.integers(0, 1), TOKENS, MONEY, MONEY),
 )
 STORIES = st.lists(
     st.builds(
@@ -596,6 +603,9 @@ def assert_adds_up(found):
         if isinstance(other, Inflicted):
             one, other = msgspec.structs.astuple(one), msgspec.structs.astuple(other)
         assert one == (other if isinstance(other, StoryParts) else pytest.approx(other)), name
+    assert total.cost == pytest.approx(
+        total.cost_before - total.avoided_cost + total.inflicted.cost - total.kept_warm.net, abs=1e-3
+    )
     assert total.client.total == total.upstream + total.avoided_tokens - total.inflicted_tokens
     assert sum(total.client.waste.values()) == sum(getattr(total.client, name) for name in WASTE)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from instrumentation.accounting.cache_misses import CachedRequest, cached_request
 from instrumentation.accounting.ledger.sent_parts import ClientPages, Whole
 from instrumentation.accounting.logged_prompts import client_calls
 from instrumentation.accounting.story import PageStory, StoryParts
@@ -15,7 +16,7 @@ from instrumentation.accounting.waste.anatomy import (
 from instrumentation.replay.prepared_recording import Prepared, PreparedCall
 from instrumentation.replay.recording import Recording
 from pager.log.store import Stored
-from pager.request_values import CallAddress
+from pager.request_values import CallAddress, Usage
 from pager.wire.dialect import Dialect
 
 
@@ -69,6 +70,10 @@ class Client:
         head, offers = head_of(step, self._called), step.offers.tools if step.offers else ()
         idle = frozenset(one.tool.name for one in offers if one.tool.name not in self._called and not one.fixed)
         return Whole({one.tool.name: one.size for one in offers}, idle, head.schemas, head.unused)
+
+    def cached_request(self, where: CallAddress, usage: Usage) -> CachedRequest:
+        """A call as its provider's cache sees it, where the client's own prompt was counted as ``usage``."""
+        return cached_request(self.prepared, self.call(where), usage)
 
     def pages_of(self, branch: int) -> ClientPages:
         """The pages of a branch."""

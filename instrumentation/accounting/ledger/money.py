@@ -95,7 +95,9 @@ class Billed(NamedTuple):
     """A call on both sides: what its prompts share with earlier ones, what each request is charged, and beliefs.
 
     ``alive`` is how much of a shared beginning is believed to be in the cache where the provider's counts of this call
-    can't tell; ``lifetime`` are the seconds that what is written is believed to live.
+    can't tell; ``lifetime`` are the seconds that what is written is believed to live. ``refreshed`` if the shared
+    beginning was kept longer than that by refreshes of ours alone, so that the client's own would have expired.
+    ``others`` are the tokens that other sessions keep in the cache: those that the first call found there.
     """
 
     client: Shared
@@ -103,6 +105,8 @@ class Billed(NamedTuple):
     requests: Sequence[Charged]
     alive: float = 1.0
     lifetime: float = 0.0
+    refreshed: bool = False
+    others: int = 0
 
 
 @dataclass(slots=True)
@@ -121,6 +125,8 @@ class _ModelCache:
     held: float = 0.0
     expected: float = 0.0
     found: float = 0.0
+    refreshed: float = 0.0  # when one of its prompts was last refreshed
+    others: int | None = None  # tokens that the first call found cached; None before it is known
 
     def lifetime(self, documented: float) -> float:
         """Seconds that a prompt is believed to live: what was granted, else asked for, else what is documented."""
@@ -162,11 +168,14 @@ class Bills:
         requests = [cache.bill.charge(prompt, at, 0, lasting) for prompt in sent]
         if lifetime < before.gap < inf:
             self._doubted[model] = min(before.gap, self._doubted.get(model, inf))
-        return Billed(before, now, requests, cache.trust if before.gap <= lifetime else 0.0, lifetime)
+        is_kept = now.gap <= lifetime < before.gap < inf and cache.refreshed > at - before.gap
+        alive = cache.trust if before.gap <= lifetime else 0.0
+        return Billed(before, now, requests, alive, lifetime, is_kept, cache.others or 0)
 
     def refresh(self, model: str, prices: Prices, prompt: Prompt, at: float) -> None:
         """A prompt of ours was sent once more to keep it cached; the client alone would not have done that."""
         cache = self._caches[model]
+        cache.refreshed = max(cache.refreshed, at)
         cache.sent.add(prompt, at)
         cache.bill.charge(prompt, at, 0, replace(prices, ttl_seconds=cache.lifetime(prices.ttl_seconds)))
 
@@ -176,6 +185,8 @@ class Bills:
         for usage in reported:
             if usage is not None and (usage.written_5m or usage.written_1h):
                 cache.granted = HOUR if usage.written_1h > usage.written_5m else FIVE_MINUTES
+        if first is not None and cache.others is None:
+            cache.others = first.cached
         if first is None or first.cached_if_told is None or billed.sent.cut or not billed.sent.tokens:
             return
         expected = billed.sent.tokens * first.input / max(1, billed.requests[0].input)
@@ -233,11 +244,14 @@ def _cached_before(billed: Billed, usage: Usage, told: Usage | None, scale: floa
     What was found of the prompt that went out says how much of its shared beginning was still there, and as much would
     have been there of the client's. A cache that holds finds whole blocks of tokens: what it misses at the end is as
     many tokens of either prompt, and no share of them. Only where that prompt was cut, or shares nothing with an
-    earlier one, can its counts not show that the cache had died; there the longer of both is believed.
+    earlier one, can its counts not show that the cache had died; there the longer of both is believed. What was found
+    only because it was refreshed would not have been there, but for what other sessions keep in the cache.
     """
     if told is not None and told.cached_if_told is None:  # a provider that says nothing of a cache
         return 0
     expected = scale * billed.sent.tokens
+    if billed.refreshed:
+        return min(billed.others, usage.cached)
     alive = min(1.0, usage.cached / expected) if expected else 0.0
     if alive >= HIT_SHARE and not billed.sent.cut:
         return round(scale * billed.client.tokens + usage.cached - expected)

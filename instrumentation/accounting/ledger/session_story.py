@@ -6,6 +6,15 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from instrumentation.accounting.billing import Prompt
+from instrumentation.accounting.cache_misses import (
+    CachedRequest,
+    CacheMiss,
+    CacheMisses,
+    MissReason,
+    as_read,
+    as_written,
+    left_cached,
+)
 from instrumentation.accounting.call_addresses import meant
 from instrumentation.accounting.ledger.call_facts import (
     AttemptFacts,
@@ -25,7 +34,12 @@ from instrumentation.accounting.ledger.money import (
 from instrumentation.accounting.ledger.sent_parts import sent_parts, shortened
 from instrumentation.accounting.ledger.upstream import watch
 from instrumentation.accounting.story import (
+    NEVER_COLD,
+    NOT_KEPT_WARM,
     CallStory,
+    KeptWarm,
+    Missed,
+    MissStory,
     PageStory,
     Story,
     StoryParts,
@@ -108,6 +122,44 @@ def _told(
     return teller, loaded
 
 
+@dataclass(frozen=True, slots=True)
+class _CachedCall:
+    """A call as the provider's cache saw it, and as it would have seen the client's own prompt.
+
+    ``hour`` is whether what is written lives for an hour, ``others`` are tokens that other sessions keep cached.
+    """
+
+    sent: CachedRequest
+    client: CachedRequest
+    lifetime: float
+    rates: Rates
+    hour: bool
+    others: int
+
+    def missed(self, miss: CacheMiss, usage: Usage) -> MissStory:
+        """A miss in money: what its tokens cost more than reading them from the cache would have."""
+        cost = self.rates.units(usage) - self.rates.units(as_read(usage, miss.tokens))
+        return MissStory(
+            miss.reason,
+            miss.tokens,
+            cost,
+            self.rates.in_dollars(cost),
+            miss.pause,
+            miss.lifetime,
+            miss.changed,
+            miss.word,
+        )
+
+    def rescued(self, before: CachedRequest | None, models: Models) -> KeptWarm:
+        """What refreshes of the prompt ``before`` have rescued, where this call did not miss the cache."""
+        if before is None or not before.kept or self.sent.at - before.at <= self.lifetime:
+            return NOT_KEPT_WARM
+        found = min(self.sent.usage.cached, left_cached(before.left, models.cache(self.sent.model)))
+        cold = as_written(self.sent.usage, found - self.others, hour=self.hour)
+        cost = self.rates.units(cold) - self.rates.units(self.sent.usage)
+        return KeptWarm(rescues=int(cost > 0), rescued=cost, dollars_rescued=self.rates.in_dollars(cost) or 0.0)
+
+
 @dataclass(slots=True)
 class _Teller:
     """Goes through a session call by call."""
@@ -120,6 +172,7 @@ class _Teller:
     bills: Bills = field(default_factory=Bills)
     scales: dict[CallAddress, float] = field(default_factory=dict)
     unpaged: dict[CallAddress, Usage] = field(default_factory=dict)
+    cached: dict[CallAddress, "_CachedCall"] = field(default_factory=dict)
     prompts: PagedPrompts = field(init=False)
     of: dict[CallAddress, Client] = field(init=False)
     order: dict[CallAddress, int] = field(init=False)
@@ -146,6 +199,28 @@ class _Teller:
         for where in self.facts.told:
             if where not in self.calls:
                 self._tell(where, None)
+        self._tell_misses()
+
+    def _tell_misses(self) -> None:
+        """Add to each call what the provider's cache did not hold; a call is compared with the one before it."""
+        sent, client = CacheMisses(self.models), CacheMisses(self.models)
+        for where in self.facts.told:
+            if where not in self.calls:
+                continue
+            cached, parent = self.cached.get(where), self.of[where].call(where).step.parent
+            before, lifetime = sent.before(where.branch, parent), cached.lifetime if cached else 0.0
+            miss = sent.add(where.branch, parent, cached.sent if cached else None, lifetime)
+            alone = client.add(where.branch, parent, cached.client if cached else None, lifetime)
+            if cached is not None:
+                rescued = cached.rescued(None if miss else before, self.models)
+                cold = cached.missed(alone, cached.client.usage) if alone and alone.reason is MissReason.PAUSE else None
+                call = self.calls[where]
+                self.calls[where] = msgspec.structs.replace(
+                    call,
+                    miss=cached.missed(miss, cached.sent.usage) if miss else None,
+                    kept_warm=call.kept_warm.plus(rescued) if rescued.rescues else call.kept_warm,
+                    cold_before=Missed.of(cold) if cold else NEVER_COLD,
+                )
 
     def _tell(self, where: CallAddress, table: PageTable | None) -> None:
         told = self.facts.told[where]
@@ -189,15 +264,32 @@ class _Teller:
         for refresh in told.refreshes:
             self.bills.refresh(received.model, rates.prices, requests[-1], refresh.at)
         self.scales[where] = weighed.scale
-        return self._priced(where, told, rates, weighed, estimated=not all(reported))
+        found = self._priced(where, told, rates, weighed, estimated=not all(reported))
+        first, last = reported[0], reported[-1]
+        if first is not None and last is not None and first.input:
+            whole, kept = self.unpaged[where], max((one.at for one in told.refreshes), default=0.0)
+            alone = client.cached_request(where, whole)
+            ours = alone._replace(
+                prompt=requests[0],
+                usage=first,
+                latest=requests[-1],
+                left=last,
+                kept=kept,
+                is_own=not told.paged,
+                is_repacked=bool(told.repacks),
+                word=step.cache_miss,
+            )
+            self.cached[where] = _CachedCall(ours, alone, billed.lifetime, rates, weighed.hour, billed.others)
+        return found
 
     def _priced(
         self, where: CallAddress, told: AttemptFacts, rates: Rates, weighed: WeighedCall, *, estimated: bool
     ) -> CallStory:
         repack, requests = together(told.repacks), weighed.requests
         self.unpaged[where] = unpaged(weighed)
-        paid = [*requests, *(refresh.usage for refresh in told.refreshes)]
-        cost, before = sum(rates.units(one) for one in paid), rates.units(self.unpaged[where])
+        refreshes = sum(rates.units(one.usage) for one in told.refreshes)
+        cost, before = sum(rates.units(one) for one in requests) + refreshes, rates.units(self.unpaged[where])
+        warm = KeptWarm(len(told.refreshes), refreshes, rates.in_dollars(refreshes) or 0.0)
         client = self.of[where]
         return CallStory(
             *where,
@@ -225,6 +317,7 @@ class _Teller:
             cached_before=weighed.cached_before,
             new=round(weighed.scale * client.new(where)),
             inflicted=inflicted(weighed, told.hidden, repack, rates),
+            kept_warm=warm if told.refreshes else NOT_KEPT_WARM,
         )
 
     def page(self, page: PageStory) -> PageStory:

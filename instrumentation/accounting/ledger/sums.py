@@ -1,7 +1,8 @@
 """The ledger: what sessions cost, what they would have cost unpaged, and why, summed up in whatever groups one likes.
 
 Tokens are conserved. What the client sent is what went upstream, and what was avoided, without what paging itself put
-in: ``client = upstream + avoided - inflicted``. The same holds for money. Groups add up to the total.
+in: ``client = upstream + avoided - inflicted``. The same holds for money, where what keeping warm brought stands apart.
+Groups add up to the total.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from instrumentation.accounting.ledger.session_story import recordings, story
-from instrumentation.accounting.story import CallFigures, CallStory, RepackStory, Story, StoryParts
+from instrumentation.accounting.story import CallFigures, CallStory, MissSums, RepackStory, Story, StoryParts
 
 __all__ = ["KEYS", "Ledger", "LedgerRow", "LedgerSums", "grouped", "ledger", "peaks", "recordings", "story"]
 
@@ -39,6 +40,7 @@ class LedgerSums(CallFigures, frozen=True, kw_only=True):
     evicted: int = 0
     repacks: int = 0
     rewritten: int = 0
+    misses: MissSums = MissSums()
 
     @classmethod
     def of(cls, call: CallStory) -> "LedgerSums":
@@ -56,6 +58,7 @@ class LedgerSums(CallFigures, frozen=True, kw_only=True):
             evicted=repack.pages,
             repacks=int(call.repack is not None),
             rewritten=repack.rewritten,
+            misses=MissSums.of(call.miss),
         )
 
     def plus(self, other: "LedgerSums") -> "LedgerSums":
@@ -94,23 +97,23 @@ class LedgerSums(CallFigures, frozen=True, kw_only=True):
 
     @property
     def saved(self) -> float:
-        """What paging has saved after all that it cost, in units; negative where it made things dearer."""
+        """What was saved after all that it cost, in units; negative where it made things dearer."""
         return self.cost_before - self.cost
 
     @property
     def avoided_cost(self) -> float:
-        """What paging has spared, before what it cost itself, in units."""
-        return self.saved + self.inflicted.cost
+        """What paging has spared, before what it cost itself, in units; without what keeping warm brought."""
+        return self.saved - self.kept_warm.net + self.inflicted.cost
 
     @property
     def dollars_saved(self) -> float:
-        """What paging has saved after all that it cost, of the calls whose price is known."""
+        """What was saved after all that it cost, of the calls whose price is known."""
         return self.dollars_before - self.dollars
 
     @property
     def dollars_avoided(self) -> float:
         """What paging has spared, before what it cost itself, of the calls whose price is known."""
-        return self.dollars_saved + self.dollars_inflicted
+        return self.dollars_saved - self.kept_warm.dollars_net + self.dollars_inflicted
 
     # ---- ratios
 

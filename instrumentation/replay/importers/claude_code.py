@@ -37,6 +37,7 @@ from instrumentation.replay.recording_draft import (
     counted,
 )
 from pager.text.references import strings
+from pager.wire.common import record, string
 
 SYNTHETIC = "<synthetic>"
 """The model of messages that Claude Code makes up itself, such as those on errors; they are never sent."""
@@ -125,6 +126,7 @@ class _LoggedMessage(msgspec.Struct):
     id: str | None = None
     model: str | None = None
     usage: dict[str, object] | None = None
+    diagnostics: object = None
 
 
 class _ContentBlock(msgspec.Struct):
@@ -422,6 +424,9 @@ class _LogSession:
         usage, call = counted(message.usage), talk.call
         if call is not None and usage and (call.usage is None or usage.output >= call.usage.output):
             call.usage = usage
+        if call is not None:
+            told = record(record(message.diagnostics).get("cache_miss_reason"))
+            call.cache_miss = string(told.get("type")) or call.cache_miss
         for raw, block in blocks:
             key = block.id or ""
             if (key in node.called) if key else (raw in node.contents):

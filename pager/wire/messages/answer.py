@@ -129,7 +129,7 @@ class MessagesAnswer(AnswerDraft):
     """An answer in the making."""
 
     def __init__(self) -> None:
-        self.id = self.model = self.stop = self.error = ""
+        self.id = self.model = self.stop = self.error = self.cache_miss = ""
         self.done = False
         self.blocks: list[DraftBlock] = []
         self.open: dict[int, DraftBlock] = {}
@@ -193,6 +193,8 @@ class MessagesAnswer(AnswerDraft):
         self.stop = string(message.get("stop_reason"))
         self.error = error_text(message.get("error"))
         self._count(record(message.get("usage")))
+        told = record(record(message.get("diagnostics")).get("cache_miss_reason"))  # a beta that clients may ask for
+        self.cache_miss = string(told.get("type"))
         if raws is not None:
             self.blocks = [_whole(raw) for raw in raws]
             return
@@ -222,6 +224,7 @@ class MessagesAnswer(AnswerDraft):
             usage=self._usage(),
             complete=self.done,
             error=self.error,
+            cache_miss=self.cache_miss,
         )
 
     def _usage(self) -> Usage | None:

@@ -77,6 +77,7 @@ class Response(msgspec.Struct):
     usage: msgspec.Raw = _NOTHING
     tools: msgspec.Raw = _NOTHING
     store: msgspec.Raw = _NOTHING
+    prompt_cache_diagnostics: msgspec.Raw = _NOTHING
 
     @property
     def items(self) -> list[msgspec.Raw]:
@@ -293,6 +294,7 @@ class ResponsesAnswer(AnswerDraft):
             usage=_usage(self._usage) if self._usage else None,
             complete=is_over,
             error=self._error,
+            cache_miss=string(record(loads(bytes(self.response.prompt_cache_diagnostics))).get("reason")),
         )
 
     def parts(self) -> Iterator[LegPart]:
