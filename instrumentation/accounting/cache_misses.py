@@ -164,16 +164,19 @@ def _pause(before: CachedRequest, now: CachedRequest) -> float:
 
 
 def _rest(before: CachedRequest, now: CachedRequest, left: int) -> Rest:
-    """What two requests have in common; where nothing changed but the end, all that was left."""
+    """What two requests have in common; where nothing changed but the end, all that was left.
+
+    Marks move, so that the client's own messages are compared without them.
+    """
     old, new = before.latest.keys, now.prompt.keys
+    if before.is_own and now.is_own:
+        old, new = [*old[:1], *before.history().norms], [*new[:1], *now.history().norms]
     length = common_length(old, new)
-    if length == len(old) or (before.is_own and now.is_own and old[:1] == new[:1] and not _is_edited(before, now)):
+    if length == len(old):
         return Rest(left, left, left)
-    scale = now.usage.input / max(1, now.prompt.tokens)
-    known = set(old[length:])
-    behind = sum(now.prompt.upto(at + 1) - now.prompt.upto(at) for at in range(length, len(new)) if new[at] in known)
-    shared = now.prompt.upto(length)
-    return Rest(left, scale * shared, scale * (shared + behind))
+    scale, ends, known = now.usage.input / max(1, now.prompt.tokens), [0, *now.prompt.ends], set(old[length:])
+    behind = sum(ends[at + 1] - ends[at] for at in range(length, len(new)) if new[at] in known)
+    return Rest(left, scale * ends[length], scale * (ends[length] + behind))
 
 
 def _is_edited(before: CachedRequest, now: CachedRequest) -> bool:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from instrumentation.accounting.call_addresses import find_call, meant
 from instrumentation.accounting.logged_prompts import client_calls
 from instrumentation.accounting.page_verdicts import PageJudge, PageVerdict
+from instrumentation.accounting.story import MissStory, Story
 from instrumentation.accounting.tool_log import LogContents
 from instrumentation.accounting.tool_use import Tooling, tooling
 from pager.errors import ConfigError, NotUnderstood, StoreCorrupt
@@ -85,6 +86,7 @@ class Explanation:
 
     ``warmth`` says why the cache was taken to be warm or cold, ``to_go`` the calls that were expected to follow, with
     ``guess`` for where that is from. ``tools`` is what held for the client's tools, if anything was decided of them.
+    ``miss`` is what the provider's cache did not hold; None where it missed nothing, or the story is not known.
     """
 
     session: str
@@ -117,6 +119,7 @@ class Explanation:
     logged: Logged
     weighing: Weighing
     rows: Sequence[PageVerdict]
+    miss: MissStory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +144,12 @@ def explain(
     rules: PlanningRules,
     load_dialect: Callable[[str], Dialect],
     instead: str = "",
+    told: Story | None = None,
 ) -> Explanation:
     """Why each page stayed or went at a call of a session, both as a user names them; raises ConfigError.
 
-    ``instead`` is a policy to weigh under, whatever was in force then; empty for the one that was.
+    ``instead`` is a policy to weigh under, whatever was in force then; empty for the one that was. ``told`` is the
+    session's story, which says whether the call missed the cache.
     """
     case, source = _case(store, meant(store, session), call, load_dialect), LogContents(store.blob, load_dialect)
     known, learned = _experience(store, case.session.learned)
@@ -202,6 +207,7 @@ def explain(
             differs=differs,
         ),
         rows=judge.verdicts(seen, _weighed(policy, seen)),
+        miss=next((one.miss for one in told.calls if CallAddress.of(one) == where), None) if told else None,
     )
 
 

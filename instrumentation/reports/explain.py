@@ -8,8 +8,9 @@ import msgspec
 
 from instrumentation.accounting.explain import Explanation
 from instrumentation.accounting.page_verdicts import PageVerdict
+from instrumentation.accounting.story import MissStory
 from instrumentation.accounting.tool_use import Tooling
-from instrumentation.reports.labels import FORMS
+from instrumentation.reports.labels import FORMS, MISSES
 from instrumentation.reports.table import clipped, columns, counted, dollars, folded, table
 from pager.log.events import Repacked
 
@@ -113,6 +114,22 @@ def _logged(call: Explanation) -> Iterator[tuple[str, str]]:
     if logged.usage is not None:
         cached = f"{logged.usage.cached:,} of them cached"
         yield "answered", f"{logged.usage.input:,} tokens of prompt, {cached}; page-ins before: {logged.page_ins}"
+    if told.miss is not None:
+        yield "missed", f"{why_missed(told.miss)}; {told.miss.tokens:,} tokens, {_amount(told.miss.cost, told)} more"
+
+
+def why_missed(miss: MissStory) -> str:
+    """Why a call missed the provider's cache."""
+    words = {
+        "pause": f"{miss.pause:,.0f} s since the prompt was last sent, and it was kept for {miss.lifetime:,.0f} s",
+        "dropped": f"{miss.pause:,.0f} s since the prompt was last sent, of {miss.lifetime:,.0f} s that it is kept",
+        "settings": ", ".join(miss.changed),
+        "repack": "ctxpager changed the prompt before its end",
+        "history": "the client changed messages that it had sent before",
+        "short": "the prompt before was smaller than the least that is cached",
+    }
+    detail = f"the provider says {miss.word}" if miss.word else words.get(miss.reason, "")
+    return f"the cache, {MISSES[miss.reason]}{f': {detail}' if detail else ''}"
 
 
 def _repack(event: Repacked, call: Explanation) -> str:

@@ -11,8 +11,18 @@ from typing import Any
 
 import msgspec
 
-from instrumentation.accounting.story import WASTE, CallStory, Inflicted, PageStory, RepackStory, Story
-from instrumentation.reports.labels import PARTS
+from instrumentation.accounting.story import (
+    WASTE,
+    CallStory,
+    Inflicted,
+    KeptWarm,
+    Missed,
+    MissStory,
+    PageStory,
+    RepackStory,
+    Story,
+)
+from instrumentation.reports.labels import MISSES, PARTS
 
 SCRIPTS = (
     "values.js",
@@ -69,8 +79,12 @@ def _contract() -> dict[str, Any]:
         "repack": RepackStory,
         "inflicted": Inflicted,
         "page": PageStory,
+        "miss": MissStory,
+        "kept_warm": KeptWarm,
+        "cold_before": Missed,
     }
     return {
+        "MISSES": MISSES,
         "PARTS": [{"name": name, "label": label, "waste": name in WASTE} for name, label in PARTS.items()],
         "DEFAULTS": {
             name: {

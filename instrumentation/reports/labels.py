@@ -1,4 +1,4 @@
-"""What reports call the parts of a prompt, and the forms of tools."""
+"""What reports call the parts of a prompt, the forms of tools, and the reasons of cache misses."""
 
 PARTS = {
     "system": "system prompt (first call)",
@@ -18,3 +18,19 @@ PARTS = {
 
 FORMS = {"whole": "full", "slim": "shortened", "deferred": "name only"}
 """The forms that a tool is sent in: as it came, with shorter descriptions, or without its parameters."""
+
+MISSES = {
+    "pause": "pause",
+    "tools": "tools changed",
+    "model": "model changed",
+    "settings": "settings changed",
+    "history": "history edited",
+    "repack": "repack",
+    "short": "too short",
+    "dropped": "dropped by the provider",
+    "unknown": "unknown",
+}
+"""Why calls missed the provider's cache."""
+
+COUNTABLE = ("pause", "repack")
+"""The reasons of which there can be several: "2 pauses"."""

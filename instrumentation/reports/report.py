@@ -10,11 +10,12 @@ from instrumentation.accounting.ledger.sums import LedgerRow, LedgerSums, peaks
 from instrumentation.accounting.story import (
     WASTE,
     CallStory,
+    MissSums,
     Story,
     StoryParts,
 )
 from instrumentation.reports.gather import Report
-from instrumentation.reports.labels import PARTS
+from instrumentation.reports.labels import COUNTABLE, MISSES, PARTS
 from instrumentation.reports.table import counted, dollars, folded, one_line, percent, share_of, short, table
 from pager.errors import ConfigError
 
@@ -66,7 +67,36 @@ def values(row: LedgerRow) -> dict[str, Any]:
         "correction_tokens": sums.inflicted.correction_tokens,
         **{name: round(getattr(sums, name), 6) for name in _COSTS},
         **{f"cost_{name}": round(getattr(sums.inflicted, name), 6) for name in _INFLICTED},
+        **_cache_values(sums),
         **{name: round(getattr(sums, name), 6) for name in _RATIOS},
+    }
+
+
+def _cache_values(sums: LedgerSums) -> dict[str, Any]:
+    """Calls that missed the cache, by the reason, what would have been cold without ctxpager, and keeping warm."""
+    missed, cold, warm, found = sums.misses.all, sums.cold_before, sums.kept_warm, {}
+    for name in MissSums.__struct_fields__:
+        one = getattr(sums.misses, name)
+        found[f"cache_misses_{name}"] = one.calls
+        found[f"cache_miss_tokens_{name}"] = one.tokens
+        found[f"cost_misses_{name}"] = round(one.cost, 6)
+    return {
+        "cache_misses": missed.calls,
+        "cache_miss_tokens": missed.tokens,
+        "cost_misses": round(missed.cost, 6),
+        "dollars_misses": round(missed.dollars, 6),
+        **found,
+        "cold_calls_before": cold.calls,
+        "cold_tokens_before": cold.tokens,
+        "cost_cold_before": round(cold.cost, 6),
+        "dollars_cold": round(sums.misses.pause.dollars, 6),
+        "dollars_cold_before": round(cold.dollars, 6),
+        "refreshes": warm.refreshes,
+        "rescues": warm.rescues,
+        "cost_refreshes": round(warm.cost, 6),
+        "cost_rescued": round(warm.rescued, 6),
+        "dollars_refreshes": round(warm.dollars, 6),
+        "dollars_rescued": round(warm.dollars_rescued, 6),
     }
 
 
@@ -126,6 +156,8 @@ def as_text(report: Report, *, width: int = 0, color: bool = False) -> str:
         lines += [*_groups(draw, found.by, [*found.rows, total] if len(found.rows) > 1 else found.rows), ""]
     lines += [*_parts(draw, total.sums), "", *_money(draw, total.sums), ""]
     lines += [*folded(_rates(total.sums, found.failed), width), ""]
+    if cache := [*_cache(total.sums)]:
+        lines += [*folded(cache, width), ""]
     if report.overview and (events := _events(report.stories[0])):
         lines += [*_happened(draw, events), ""]
     lines += folded([*_notes(total.sums), *(f"can't be read: {line}" for line in report.unread)], width)
@@ -246,6 +278,7 @@ def _money(draw: Draw, sums: LedgerSums) -> Iterator[str]:
         ("without ctxpager", sums.cost_before, sums.dollars_before),
         ("removed", -sums.avoided_cost, -sums.dollars_avoided),
         *((f"cost of paging: {words}", cost, cost * rate) for words, cost in _inflicted(sums)),
+        *_kept_warm(sums),
         ("with ctxpager", sums.cost, sums.dollars),
     ]
     for name, units, amount in lines:
@@ -254,6 +287,15 @@ def _money(draw: Draw, sums: LedgerSums) -> Iterator[str]:
         money = (dollars(amount),) if priced else ()
         rows.append((name, *money, share_of(units, sums.cost_before), f"{units + 0.0:,.0f}"))
     return draw(("money", *(("$",) if priced else ()), "share", "token-equivalents*"), rows)
+
+
+def _kept_warm(sums: LedgerSums) -> Iterator[tuple[str, float, float]]:
+    """What keeping warm rescued and cost, apart from paging."""
+    warm = sums.kept_warm
+    if warm.rescues:
+        yield "keeping warm: rescued", -warm.rescued, -warm.dollars_rescued
+    if warm.refreshes:
+        yield "keeping warm: refreshes", warm.cost, warm.dollars
 
 
 def _inflicted(sums: LedgerSums) -> Iterator[tuple[str, float]]:
@@ -279,6 +321,30 @@ def _rates(sums: LedgerSums, failed: int) -> Iterator[str]:
         yield f"Fault rate: of {gone} {sums.missed:,} missed, {rates}."
 
 
+def _cache(sums: LedgerSums) -> Iterator[str]:
+    """Why calls missed the cache, what pauses cost, and what keeping warm brought; nothing where there is none."""
+    missed, cold, before, warm = sums.misses.all, sums.misses.pause, sums.cold_before, sums.kept_warm
+    unit = "" if _is_priced(sums) else " token-equivalents*"
+    if missed.calls:
+        each = ", ".join(_reason(name, one.calls) for name, one in sums.misses.each.items())
+        amount = f"{_amount(sums, missed.dollars, missed.cost)}{unit} more than reading them"
+        tokens = f"{short(missed.tokens)} tokens, {amount} ({share_of(missed.cost, sums.cost)} of the cost)"
+        yield f"Cache misses: {missed.calls:,} ({each}); {tokens}."
+    if cold.calls or before.calls:
+        ours = f"{short(cold.tokens)} tokens, {_amount(sums, cold.dollars, cold.cost)}{unit}"
+        theirs = f"{short(before.tokens)}, {_amount(sums, before.dollars, before.cost)} without ctxpager"
+        yield f"Written again after pauses: {ours}; {theirs}."
+    if warm.refreshes or warm.rescues:
+        spent = f"{counted(warm.refreshes, 'refresh')} for {_amount(sums, warm.dollars, warm.cost)}{unit}"
+        saved = f"{counted(warm.rescues, 'call')} rescued, {_amount(sums, warm.dollars_rescued, warm.rescued)}"
+        net = _amount(sums, abs(warm.dollars_net), abs(warm.net))
+        yield f"Keeping warm: {spent}, {saved}: {net} {'saved' if warm.net >= 0 else 'lost'}."
+
+
+def _reason(name: str, calls: int) -> str:
+    return counted(calls, MISSES[name]) if name in COUNTABLE else f"{calls:,} {MISSES[name]}"
+
+
 def _notes(sums: LedgerSums) -> Iterator[str]:
     """What must be known to read the figures."""
     yield "~ need not have been sent.  repack: a change of the prompt before its end."
@@ -291,7 +357,7 @@ def _notes(sums: LedgerSums) -> Iterator[str]:
 
 def _events(story: Story) -> list[CallStory]:
     """The latest calls in which something happened."""
-    return [call for call in story.calls if call.repack or call.pages_in or call.schemas_in or call.corrected][-EVENTS:]
+    return [call for call in story.calls if _event(call)][-EVENTS:]
 
 
 def _happened(draw: Draw, calls: Sequence[CallStory]) -> Iterator[str]:
@@ -317,6 +383,8 @@ def _event(call: CallStory) -> str:
         found.append(f"{fetched:,} fetched back")
     if call.corrected:
         found.append(f"{counted(call.corrected, 'call')} corrected")
+    if call.miss is not None and not (repack and call.miss.reason == "repack"):
+        found.append(f"cache missed: {MISSES[call.miss.reason]}, {short(call.miss.tokens)} tokens")
     return "; ".join(found)
 
 

@@ -81,7 +81,7 @@ def clipped(text: str, width: int) -> str:
 
 def counted(count: int, noun: str) -> str:
     """1 session, 2 sessions, 3 branches."""
-    many = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    many = f"{noun}es" if noun.endswith(("ch", "sh")) else f"{noun}s"
     return f"{count:,} {noun if count == 1 else many}"
 
 

@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Explain the call; the exit status."""
     from instrumentation.accounting.explain import explain  # not needed by the server
+    from instrumentation.accounting.ledger.session_story import story
     from instrumentation.reports import explain as report
     from pager.paging.planning_rules import PlanningRules
     from pager.wire.dialects import load as load_dialect
@@ -36,6 +37,7 @@ def run(options: argparse.Namespace) -> int:
     settings = shared.load_settings(options)
     with shared.opened_log(settings) as store:
         rules = PlanningRules.of(settings)
-        found = explain(store, options.session, options.call, rules, load_dialect, options.instead)
+        told = story(store, options.session, rules.rates(), load_dialect)
+        found = explain(store, options.session, options.call, rules, load_dialect, options.instead, told)
     shared.write(options, report, found, tools=options.tools)
     return 0

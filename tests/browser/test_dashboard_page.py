@@ -199,7 +199,7 @@ def test_a_session_shows_the_reports_charts(show, usual):
         "Money over calls",
         "Page map",
         "Waste by cause",
-        "Page-ins and repacks",
+        "Page-ins, repacks and cache misses",
         "Calls",
         "What was decided, and why",
     ]

@@ -16,11 +16,15 @@ from instrumentation.accounting.cache_misses import (
     as_read,
     as_written,
 )
+from instrumentation.accounting.explain import explain
 from instrumentation.accounting.ledger.sums import KEYS, LedgerSums, ledger, story
 from instrumentation.accounting.story import KeptWarm, Missed, MissSums
+from instrumentation.reports.explain import as_text
+from pager.config.settings import Settings
 from pager.log.events import Warmed
 from pager.log.store import Batch
 from pager.log.stores.memory.store import Store
+from pager.paging.planning_rules import PlanningRules
 from pager.pricing.rates import in_force
 from pager.request_values import Usage
 from pager.wire.dialects import load
@@ -188,7 +192,7 @@ def test_an_edit_of_the_history_costs_what_stands_behind_it():
 
 
 def test_a_rewind_or_a_summary_is_no_miss():
-    back = LoggedCall(body(1), usage=usage(8_000, 6_000, 0))
+    back = LoggedCall(body(1), usage=usage(8_000, 7_900, 0))
     assert told([LoggedCall(body(4), usage=usage(20_000, 0)), back]).calls[-1].miss is None
     summary = LoggedCall(body(0, talk=[said("user", "summary")]), usage=usage(4_000, 1_500))
     assert told([LoggedCall(body(4), usage=usage(20_000, 0)), summary]).calls[-1].miss is None
@@ -312,6 +316,33 @@ def test_responses_say_it_in_their_own_way():
 
 def test_an_answer_without_any_is_an_answer():
     assert load("chat").read(ANSWER).cache_miss == ""
+
+
+# ---------------------------------------------------------------- in words
+
+
+@pytest.mark.parametrize(
+    ("last", "gap", "words"),
+    [
+        (body(2), 600.0, "the cache, pause: 600 s since the prompt was last sent, and it was kept for 300 s"),
+        (body(2), 60.0, "the cache, dropped by the provider: 60 s since the prompt was last sent, of 300 s"),
+        (body(2, thinking={"type": "adaptive"}), 9.0, "the cache, settings changed: thinking"),
+        (body(2, tools=(WRITE,)), 9.0, "the cache, tools changed;"),
+    ],
+)
+def test_a_call_is_explained_with_its_miss(last, gap, words):
+    store = Store()
+    log_session(store, calls_of(last, gap=gap), paging("cost_aware", models=MODELS), dialect="messages")
+    whole, rules = story(store, "s_", MODELS, load), PlanningRules.of(Settings())
+    found = explain(store, "s_", "0:3", rules, load, told=whole)
+    text = " ".join(as_text(found, width=400).split())
+    assert f"missed {words}" in text
+    cost = whole.calls[-1].miss.dollars
+    assert f"{whole.calls[-1].miss.tokens:,} tokens, ${cost:.4f} more" in text
+    assert whole.calls[-1].miss.reason == "tools" or cost == pytest.approx(0.0552)
+    assert found.miss == whole.calls[-1].miss
+    assert "missed the cache" not in as_text(explain(store, "s_", "0:2", rules, load, told=whole), width=400)
+    assert "missed the cache" not in as_text(explain(store, "s_", "0:3", rules, load), width=400)
 
 
 # ---------------------------------------------------------------- laws

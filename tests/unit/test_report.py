@@ -12,6 +12,9 @@ from instrumentation.accounting.ledger.sums import ledger
 from instrumentation.accounting.story import (
     CallStory,
     Inflicted,
+    KeptWarm,
+    Missed,
+    MissStory,
     PageStory,
     RepackStory,
     Story,
@@ -122,6 +125,50 @@ def test_the_fault_rate_says_how_often_what_was_removed_was_missed():
 
 def test_a_session_that_was_never_paged_has_no_fault_rate():
     assert "Fault rate" not in " ".join(lines(reported(Story("s_1", "pi/0.73", [call(1)]))))
+
+
+def missing(*reasons, dollars=None):
+    """A session whose calls missed the cache for these reasons, and of which one prompt was kept warm."""
+    calls = []
+    for at, reason in enumerate(reasons, 1):
+        miss = MissStory(reason, 20_000, 100.0, 100.0 * dollars if dollars else None, 400.0, 300.0)
+        calls.append(call(at, dollars=dollars, miss=miss, cold_before=Missed(1, 25_000, 120.0, 120.0 * (dollars or 0))))
+    warm = KeptWarm(2, 50.0, 50.0 * (dollars or 0), 1, 90.0, 90.0 * (dollars or 0))
+    return Story("s_1", "pi", [*calls, call(len(calls) + 1, dollars=dollars, kept_warm=warm)])
+
+
+def test_cache_misses_pauses_and_keeping_warm_have_a_line_each():
+    told = " ".join(lines(reported(missing("pause", "pause", "tools", dollars=0.001), by="call", overview=True)))
+    cost = 1_000 + 1_840 + 2 * 220
+    share = f"{100 * 300 / cost:.1f} % of the cost"
+    assert (
+        f"Cache misses: 3 (2 pauses, 1 tools changed); 60.0k tokens, $0.3000 more than reading them ({share})." in told
+    )
+    assert "Written again after pauses: 40.0k tokens, $0.2000; 75.0k, $0.3600 without ctxpager." in told
+    assert "Keeping warm: 2 refreshes for $0.0500, 1 call rescued, $0.0900: $0.0400 saved." in told
+    assert "keeping warm: rescued -0.0900 -1.0 % -90 keeping warm: refreshes 0.0500 0.6 % 50" in told
+    assert "cache missed: tools changed, 20.0k tokens" in told
+
+
+def test_without_prices_misses_are_in_token_equivalents():
+    told = " ".join(lines(reported(missing("repack"))))
+    assert "Cache misses: 1 (1 repack); 20.0k tokens, 100 token-equivalents* more than reading them" in told
+    assert "Keeping warm: 2 refreshes for 50 token-equivalents*, 1 call rescued, 90: 40 saved." in told
+
+
+def test_a_session_without_misses_says_nothing_of_them():
+    told = " ".join(lines(reported(a_story())))
+    assert "Cache misses" not in told
+    assert "keeping warm" not in told.lower()
+
+
+def test_misses_are_among_the_plain_values_by_their_reason():
+    row = report_words.as_rows(reported(missing("pause", "history", "pause")))[0]
+    assert (row["cache_misses"], row["cache_miss_tokens"], row["cost_misses"]) == (3, 60_000, 300.0)
+    assert (row["cache_misses_pause"], row["cost_misses_pause"], row["cache_misses_history"]) == (2, 200.0, 1)
+    assert (row["cold_calls_before"], row["cold_tokens_before"], row["cost_cold_before"]) == (3, 75_000, 360.0)
+    assert (row["refreshes"], row["rescues"], row["cost_refreshes"], row["cost_rescued"]) == (2, 1, 50.0, 90.0)
+    assert row["cost"] == pytest.approx(row["cost_before"] - row["avoided_cost"] + 12 + 50 - 90)
 
 
 def test_groups_have_a_line_of_seven_columns_each_and_one_for_all_of_them():

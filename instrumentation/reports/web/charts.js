@@ -17,7 +17,7 @@
       this.context = new ctxpager.Context(this);
       this.money = new ctxpager.Money(this);
       this.map = new ctxpager.PageMap(this);
-      this.events = new ctxpager.Paged("Page-ins and repacks", () => ctxpager.eventRows(this.data), 8);
+      this.events = new ctxpager.Paged("Page-ins, repacks and cache misses", () => ctxpager.eventRows(this.data), 8);
       this.calls = new ctxpager.Paged("Calls", () => ctxpager.callRows(this.data));
       root.classList.add("cx");
       root.replaceChildren(
@@ -29,7 +29,7 @@
           "div",
           { class: "cx-two" },
           this.section("Waste by cause", "waste", this.waste),
-          this.section("Page-ins and repacks", "events", this.events.element),
+          this.section("Page-ins, repacks and cache misses", "events", this.events.element),
         ),
         this.section("Calls", "calls", this.calls.element),
         this.tooltip.element,
@@ -68,7 +68,7 @@
       this.width = this.root.clientWidth;
       this.data = ctxpager.read(story, this.branch);
       this.top.replaceChildren(...this.branchPicker(), ctxpager.tiles(this.data));
-      this.waste.replaceChildren(ctxpager.waste(this.data), ctxpager.inflicted(this.data));
+      this.waste.replaceChildren(ctxpager.waste(this.data), ctxpager.inflicted(this.data), ...ctxpager.cache(this.data));
       for (const part of [this.context, this.money, this.map, this.events, this.calls]) part.update();
       return this;
     }

@@ -191,6 +191,7 @@
         ["model", `${why.model}: a window of ${ctxpager.number(why.window)} tokens`],
         ["prompt", `${ctxpager.number(why.tokens)} tokens, ${ctxpager.number(why.rows.length)} pages`],
         ["cache", `${why.warm ? "warm" : "cold"}: ${why.warmth}`],
+        ["missed", why.miss ? ctxpager.missed({ ...ctxpager.DEFAULTS.miss, ...why.miss }) : ""],
         ["to go", why.to_go === null ? why.guess : `${ctxpager.number(why.to_go)} calls: ${why.guess}`],
         ["so far", `saved ${units(why.saved)}, spent ${units(why.spent)}`],
         ...logged.repacks.map((one) => [

@@ -4,7 +4,15 @@
   const ctxpager = (globalThis.ctxpager ??= {});
   const { make } = ctxpager;
 
-  const eventsOf = (call) => Boolean(call.repack || call.pages_in || call.schemas_in);
+  const eventsOf = (call) => Boolean(call.repack || call.pages_in || call.schemas_in || call.miss);
+
+  // Why a call missed the provider's cache.
+  function missed({ reason, tokens, pause, lifetime, changed, word }) {
+    const seconds = `${ctxpager.number(pause)} s since the prompt was last sent, which is kept for ${ctxpager.number(lifetime)} s`;
+    const known = { pause: seconds, dropped: seconds, settings: changed.join(", ") }[reason];
+    const why = word ? `the provider says ${word}` : known;
+    return `Cache missed, ${ctxpager.MISSES[reason]}${why ? `: ${why}` : ""}. ${ctxpager.number(tokens)} tokens were not found.`;
+  }
 
   function reasons(call) {
     const told = [];
@@ -20,6 +28,7 @@
       told.push(
         `Page-in: the model asked for ${ctxpager.number(call.schemas_in)} tool schema${call.schemas_in > 1 ? "s" : ""}.`,
       );
+    if (call.miss) told.push(missed(call.miss));
     return told;
   }
 
@@ -149,7 +158,7 @@
         make(
           "p",
           { class: "cx-note" },
-          "A unit is the price of one uncached input token. The keys n and p go to the next and the previous page-in or repack.",
+          "A unit is the price of one uncached input token. The keys n and p go to the next and the previous page-in, repack or cache miss.",
         ),
         this.table.element,
       );
@@ -207,5 +216,5 @@
     }
   }
 
-  Object.assign(ctxpager, { Money, reasons });
+  Object.assign(ctxpager, { Money, reasons, missed });
 }

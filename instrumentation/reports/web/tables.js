@@ -253,6 +253,44 @@
     );
   }
 
+  // Calls that did not find what the one before had left in the cache: what that cost is in the cost above already.
+  function misses({ sums, inDollars }) {
+    const money = (units, dollars) => (inDollars ? ctxpager.dollars(dollars) : ctxpager.number(units));
+    const row = (label, one) => [
+      label,
+      ctxpager.number(one.calls),
+      ctxpager.number(one.tokens),
+      money(one.cost, one.dollars),
+      ctxpager.share(one.cost, sums.cost),
+    ];
+    const found = Object.keys(ctxpager.MISSES).filter((reason) => sums.misses[reason]);
+    const rows = found.map((reason) => row(ctxpager.MISSES[reason], sums.misses[reason]));
+    if (sums.cold_before.calls) rows.push(row("pauses, without ctxpager", sums.cold_before));
+    const unit = inDollars ? "cost more ($)" : "cost more (token-equivalents)";
+    return simple("Cache misses", ["cache misses", "calls", "tokens", unit, "of the cost"], rows);
+  }
+
+  // What keeping prompts warm has cost and brought, apart from paging.
+  function keptWarm({ sums, inDollars }) {
+    const { refreshes, cost, dollars, rescues, rescued, dollars_rescued } = sums.kept_warm;
+    const money = (units, amount) => (inDollars ? ctxpager.dollars(amount) : ctxpager.number(units));
+    return simple(
+      "Keeping warm",
+      ["keeping warm", "count", inDollars ? "$" : "token-equivalents"],
+      [
+        ["refreshes", ctxpager.number(refreshes), money(cost, dollars)],
+        ["calls rescued", ctxpager.number(rescues), money(rescued, dollars_rescued)],
+        ["saved, net", "", money(rescued - cost, dollars_rescued - dollars)],
+      ],
+    );
+  }
+
+  // Tables that are shown where there is something in them.
+  const cache = (data) => [
+    ...(Object.keys(data.sums.misses).length || data.sums.cold_before.calls ? [misses(data)] : []),
+    ...(data.sums.kept_warm.refreshes || data.sums.kept_warm.rescues ? [keptWarm(data)] : []),
+  ];
+
   function callRows(data) {
     const since = data.calls[0]?.at ?? 0;
     const unit = data.inDollars ? "dollars" : "units";
@@ -269,6 +307,7 @@
       "without ctxpager",
       "page-ins",
       "repack",
+      "cache miss",
       "tools called",
     ];
     const cells = (at) => {
@@ -287,6 +326,7 @@
         ctxpager.price(before, unit),
         ctxpager.number(call.pages_in),
         call.repack ? call.repack.cause : "",
+        call.miss ? ctxpager.MISSES[call.miss.reason] : "",
         call.calls.join(", "),
       ];
     };
@@ -297,10 +337,10 @@
     const events = [...data.calls.keys()].filter((at) => ctxpager.reasons(data.calls[at]).length);
     const cells = (row) => {
       const call = data.calls[events[row]];
-      return [String(events[row] + 1), call.repack ? "repack" : "page-in", ctxpager.reasons(call).join(" ")];
+      return [String(events[row] + 1), call.repack ? "repack" : call.pages_in || call.schemas_in ? "page-in" : "cache miss", ctxpager.reasons(call).join(" ")];
     };
     return { heads: ["call", "what", "why"], count: events.length, cells };
   }
 
-  Object.assign(ctxpager, { Paged, alternative, choice, picker, tiles, waste, inflicted, callRows, eventRows });
+  Object.assign(ctxpager, { Paged, alternative, choice, picker, tiles, waste, inflicted, cache, callRows, eventRows });
 }

@@ -32,7 +32,28 @@
     sent: { ...EMPTY_PARTS, ...call.sent },
     repack: call.repack ? { ...DEFAULTS.repack, ...call.repack } : null,
     inflicted: { ...DEFAULTS.inflicted, ...call.inflicted },
+    miss: call.miss ? { ...DEFAULTS.miss, ...call.miss } : null,
+    kept_warm: { ...DEFAULTS.kept_warm, ...call.kept_warm },
+    cold_before: { ...DEFAULTS.cold_before, ...call.cold_before },
   });
+
+  const fields = (calls, name) =>
+    Object.fromEntries(
+      Object.keys(DEFAULTS[name]).map((field) => [field, add(calls, (call) => call[name][field] ?? 0)]),
+    );
+
+  // Calls that missed the cache, by the reason.
+  function missesOf(calls) {
+    const found = {};
+    for (const { miss } of calls.filter((call) => call.miss)) {
+      const sum = (found[miss.reason] ??= { calls: 0, tokens: 0, cost: 0, dollars: 0 });
+      sum.calls += 1;
+      sum.tokens += miss.tokens;
+      sum.cost += miss.cost;
+      sum.dollars += miss.dollars ?? 0;
+    }
+    return found;
+  }
 
   const summed = (calls, side) =>
     Object.fromEntries(PARTS.map((part) => [part.name, add(calls, (call) => call[side][part.name])]));
@@ -55,9 +76,10 @@
       repacks: repacks.length,
       evicted: add(repacks, (call) => call.repack.pages),
       rewritten: add(repacks, (call) => call.repack.rewritten),
-      inflicted: Object.fromEntries(
-        Object.keys(DEFAULTS.inflicted).map((name) => [name, add(calls, (call) => call.inflicted[name])]),
-      ),
+      inflicted: fields(calls, "inflicted"),
+      kept_warm: fields(calls, "kept_warm"),
+      cold_before: fields(calls, "cold_before"),
+      misses: missesOf(calls),
       estimated: calls.filter((call) => call.estimated).length,
     };
   }
