@@ -19,7 +19,7 @@ import msgspec
 from instrumentation.accounting.billing import Prompt
 from instrumentation.replay.prepared_recording import Prepared, PreparedCall
 from pager.paging.pages.page_table import common_length
-from pager.pricing.provider_cache import HIT_SHARE, MINIMUM, Cache, CacheKind
+from pager.pricing.provider_cache import HIT_SHARE, MINIMUM, MISS_SHARE, Cache, CacheKind
 from pager.pricing.rates import Models
 from pager.request_values import Usage
 
@@ -135,8 +135,9 @@ def find_miss(before: CachedRequest, now: CachedRequest, cache: Cache, lifetime:
     if now.usage.cached >= HIT_SHARE * left:
         return None
     rest = _rest(before, now, left)
-    expected = min(rest.left, rest.repeated)
-    if expected < MINIMUM or now.usage.cached >= HIT_SHARE * expected:
+    expected = min(rest.left, round(rest.repeated), now.usage.input)
+    tokens = expected - now.usage.cached
+    if tokens < MINIMUM or now.usage.cached >= HIT_SHARE * expected:
         return None
     changed, word = _changed(before, now), ""
     reason = _reason(before, now, rest, lifetime, changed)
@@ -144,7 +145,6 @@ def find_miss(before: CachedRequest, now: CachedRequest, cache: Cache, lifetime:
         reason, word = _providers(now), now.word
     if reason is None:
         reason, word = _own(before, now, rest, changed), ""
-    tokens = min(round(expected), now.usage.input) - now.usage.cached
     return CacheMiss(reason, tokens, _pause(before, now), lifetime, changed, word)
 
 
@@ -166,7 +166,8 @@ def _pause(before: CachedRequest, now: CachedRequest) -> float:
 def _rest(before: CachedRequest, now: CachedRequest, left: int) -> Rest:
     """What two requests have in common; where nothing changed but the end, all that was left.
 
-    Marks move, so that the client's own messages are compared without them.
+    Marks move, so that the client's own messages are compared without them. Where something else changed, tokens are
+    known by bytes alone: a beginning that was found for the most part is taken to have been found.
     """
     old, new = before.latest.keys, now.prompt.keys
     if before.is_own and now.is_own:
@@ -176,7 +177,10 @@ def _rest(before: CachedRequest, now: CachedRequest, left: int) -> Rest:
         return Rest(left, left, left)
     scale, ends, known = now.usage.input / max(1, now.prompt.tokens), [0, *now.prompt.ends], set(old[length:])
     behind = sum(ends[at + 1] - ends[at] for at in range(length, len(new)) if new[at] in known)
-    return Rest(left, scale * ends[length], scale * (ends[length] + behind))
+    shared = scale * ends[length]
+    if now.usage.cached >= MISS_SHARE * shared:
+        shared = min(shared, now.usage.cached)
+    return Rest(left, shared, shared + scale * behind)
 
 
 def _is_edited(before: CachedRequest, now: CachedRequest) -> bool:
@@ -228,7 +232,8 @@ def _own(before: CachedRequest, now: CachedRequest, rest: Rest, changed: tuple[s
         return MissReason.HISTORY
     if now.is_repacked or before.is_own != now.is_own:
         return MissReason.REPACK
-    return MissReason.DROPPED if rest.shared >= MINIMUM and not _found(now, rest) else MissReason.UNKNOWN
+    is_known = bool(before.settings and now.settings)  # logs of other programs don't say what was set
+    return MissReason.DROPPED if is_known and not _found(now, rest) else MissReason.UNKNOWN
 
 
 def cached_request(prepared: Prepared, call: PreparedCall, usage: Usage) -> CachedRequest:
@@ -242,7 +247,16 @@ def cached_request(prepared: Prepared, call: PreparedCall, usage: Usage) -> Cach
 
     marked = prepared.lifetime(call) > 0
     return CachedRequest(
-        step.at, step.model, call.prompt, usage, call.prompt, usage, step.settings, history, is_marked=marked
+        at=step.at,
+        model=step.model,
+        prompt=call.prompt,
+        usage=usage,
+        latest=call.prompt,
+        left=usage,
+        settings=step.settings,
+        history=history,
+        is_marked=marked,
+        word=step.cache_miss,
     )
 
 

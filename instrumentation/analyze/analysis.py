@@ -12,7 +12,7 @@ from math import fsum
 from pathlib import Path
 from typing import NamedTuple
 
-from instrumentation.accounting.story import WASTE
+from instrumentation.accounting.story import WASTE, MissSums
 from instrumentation.accounting.waste.anatomy import Totals
 from instrumentation.analyze.file_summaries import (
     AnalysisMethod,
@@ -118,6 +118,11 @@ class Analysis:
         """What each cause of waste cost, at the least."""
         columns = list(zip(*(one.session.waste for one in self.sessions), strict=True))
         return {cause: total(column) for cause, column in zip(WASTE, columns, strict=False)}
+
+    @cached_property
+    def misses(self) -> MissSums:
+        """The calls that missed the provider's cache, by the reason."""
+        return MissSums.sum(one.session.misses for one in self.sessions)
 
     @cached_property
     def tools(self) -> Sequence[ToolWaste]:

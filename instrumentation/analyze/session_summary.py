@@ -11,8 +11,9 @@ import msgspec
 
 from instrumentation.accounting import client_cost
 from instrumentation.accounting.billing import MILLION, Charged, priced_as
+from instrumentation.accounting.cache_misses import CacheMisses, as_read, cached_request
 from instrumentation.accounting.client_cost import Counted
-from instrumentation.accounting.story import WASTE, Addable, StoryParts
+from instrumentation.accounting.story import WASTE, Addable, MissStory, MissSums, StoryParts
 from instrumentation.accounting.waste.anatomy import (
     Anatomy,
     CallAnatomy,
@@ -102,7 +103,8 @@ class SessionSummary(msgspec.Struct, frozen=True):
     """One session; times are 0 where the log has none.
 
     ``steps`` counts all calls, also those without an answer, which are in no sum. ``before`` is what it costs by
-    replay if nothing is done, ``waste`` what each cause of ``WASTE`` cost at the least.
+    replay if nothing is done, ``waste`` what each cause of ``WASTE`` cost at the least, ``misses`` are the calls that
+    missed the provider's cache, by the reason.
     """
 
     name: str
@@ -117,6 +119,7 @@ class SessionSummary(msgspec.Struct, frozen=True):
     tools: tuple[ToolWaste, ...]
     before: Charged
     replayed: tuple[Replayed, ...]
+    misses: MissSums = MissSums()
 
 
 def summed_up(
@@ -144,6 +147,7 @@ def summed_up(
         tools=tuple(tool_waste(prepared, found)),
         before=bills[-1],
         replayed=tuple(Replayed(one._replace(so_far=()), _saved(one, steps, bills, models, scale)) for one in played),
+        misses=MissSums.sum(_misses(prepared, bills, models)),
     )
 
 
@@ -204,6 +208,22 @@ def _priced(step: RecordedCall, call: CallAnatomy, counted: Counted, models: Mod
     telling = used.input if used.cached_if_told is not None else 0
     counts = (used.input, telling, used.cached, used.written, used.output)
     return _Priced(PaidCalls(1, 1, int(not counted.whole), int(not price), *counts, told=_spent(cost, price)), waste)
+
+
+def _misses(prepared: Prepared, bills: Sequence[Charged], models: Models) -> Iterator[MissSums]:
+    """The calls that missed the provider's cache, as far as their tokens are known."""
+    found = CacheMisses(models)
+    for call, (step, counted) in zip(prepared.calls, client_cost.calls(prepared, bills), strict=True):
+        if counted is None:
+            continue
+        is_known = counted.told or step.unpaged is not None
+        now = cached_request(prepared, call, counted.tokens) if is_known else None
+        miss = found.add(step.branch, step.parent, now, prepared.prices(call, models).ttl_seconds)
+        if miss is not None:
+            rest = client_cost.cost(step, as_read(counted.tokens, miss.tokens), models)
+            cost = client_cost.cost(step, counted.tokens, models) - rest
+            spent = _spent(cost, models.find(priced_as(models, step.model, step.served)).input)
+            yield MissSums.of(MissStory(miss.reason, miss.tokens, spent.units, spent.dollars))
 
 
 def _wasted(client: StoryParts, tokens: int, cached: int, read: float, rate: float) -> list[float]:

@@ -155,7 +155,7 @@ class Answers:
         from instrumentation.reports.explain import as_json
 
         session, rules = self._session(asked), PlanningRules.of(self._settings)
-        told = self._told(session).story
+        told = self._current_story(session).story
         found = as_json(explain(self._store, session, asked.get("call", ""), rules, load_dialect, told=told))
         return DashboardAnswer(200, orjson.dumps(found if self._with_content else _without_text(found)))
 

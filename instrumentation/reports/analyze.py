@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from instrumentation.accounting.story import WASTE, StoryParts
+from instrumentation.accounting.story import WASTE, Missed, StoryParts
 from instrumentation.analyze.analysis import Analysis, FoundSession, wasted
 from instrumentation.analyze.session_summary import PaidCalls, Spending
 from instrumentation.replay.compare import PolicyRow
-from instrumentation.reports.labels import PARTS
+from instrumentation.reports.labels import MISSES, PARTS
 from instrumentation.reports.table import (
     clipped,
     counted,
@@ -79,6 +79,7 @@ def _facts(analysis: Analysis) -> Iterator[str]:
     yield f"sent     {short(totals.client.total)} tokens of prompts, of which {short(new)} were new"
     yield f"         each byte was sent {totals.amplification:,.1f} times on average"
     yield from _cost(analysis.paid)
+    yield from _missed(analysis)
 
 
 def _left(analysis: Analysis) -> Iterator[str]:
@@ -119,6 +120,21 @@ def _cost(paid: PaidCalls) -> Iterator[str]:
     yield f"         ({UNIT})"
     if paid.hit_rate is not None:
         yield f"cached   {percent(paid.hit_rate)} of the prompts' tokens, as reported"
+
+
+def _missed(analysis: Analysis) -> Iterator[str]:
+    """What was written again after pauses, and why else calls missed the cache."""
+    paid, cold, missed = analysis.paid, analysis.misses.pause, analysis.misses.each
+    if cold.calls:
+        share = share_of(cold.cost, paid.cost.units)
+        words = f"{short(cold.tokens)} tokens written again after {counted(cold.calls, 'pause')}"
+        yield f"cold     {_money(Spending(cold.cost, cold.dollars), paid)}, {share} of the cost: {words}"
+    others = {name: one for name, one in missed.items() if name != "pause"}
+    if others:
+        rest = Missed.sum(others.values())
+        each = ", ".join(f"{one.calls:,} {MISSES[name]}" for name, one in others.items())
+        amount, share = _money(Spending(rest.cost, rest.dollars), paid), share_of(rest.cost, paid.cost.units)
+        yield f"missed   {amount}, {share} of the cost: other cache misses ({each})"
 
 
 def _waste(analysis: Analysis, sheet: _Sheet) -> Iterator[str]:
@@ -231,6 +247,7 @@ def as_json(analysis: Analysis) -> dict[str, Any]:
         "amplification": round(totals.amplification, 6),
         "paid": _paid(analysis.paid),
         "waste": {cause: _cause(analysis, cause) for cause in analysis.waste},
+        "cache_misses": {name: _miss(one) for name, one in analysis.misses.each.items()},
         "tools": [{"name": one.name, "pages": one.pages, "schema": one.schema} for one in analysis.tools],
         "policies": list(_rows(analysis)),
         "each": [_each(one) for one in analysis.sessions],
@@ -250,6 +267,10 @@ def _spent(spent: Spending) -> dict[str, float]:
 def _cause(analysis: Analysis, cause: str) -> dict[str, Any]:
     tokens = getattr(analysis.totals.client, cause)
     return {"tokens": tokens, "share": round(analysis.totals.share(cause), 6), **_spent(analysis.waste[cause])}
+
+
+def _miss(one: Missed) -> dict[str, Any]:
+    return {"calls": one.calls, "tokens": one.tokens, **_spent(Spending(one.cost, one.dollars))}
 
 
 def _rows(analysis: Analysis) -> Iterator[dict[str, Any]]:
@@ -272,6 +293,7 @@ def _each(one: FoundSession) -> dict[str, Any]:
         "wasted": wasted(totals),
         "amplification": round(totals.amplification, 6),
         "cost": _spent(session.paid.cost),
+        "cache_misses": {name: _miss(missed) for name, missed in session.misses.each.items()},
         "unpaged": round(session.paid.cost.units, 6),
         "policies": {row.outcome.policy: round(row.outcome.charged.cost, 6) for row in session.replayed},
     }

@@ -114,8 +114,8 @@ def _logged(call: Explanation) -> Iterator[tuple[str, str]]:
     if logged.usage is not None:
         cached = f"{logged.usage.cached:,} of them cached"
         yield "answered", f"{logged.usage.input:,} tokens of prompt, {cached}; page-ins before: {logged.page_ins}"
-    if told.miss is not None:
-        yield "missed", f"{why_missed(told.miss)}; {told.miss.tokens:,} tokens, {_amount(told.miss.cost, told)} more"
+    if call.miss is not None:
+        yield "missed", f"{why_missed(call.miss)}; {call.miss.tokens:,} tokens, {_amount(call.miss.cost, call)} more"
 
 
 def why_missed(miss: MissStory) -> str:

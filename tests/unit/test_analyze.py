@@ -17,7 +17,7 @@ from laws import examples
 
 from benchmarks.shared import agent_logs
 from instrumentation.accounting.cache_lifetimes import shown
-from instrumentation.accounting.story import WASTE
+from instrumentation.accounting.story import WASTE, Missed, MissSums
 from instrumentation.accounting.waste.anatomy import Totals, anatomy
 from instrumentation.analyze.analysis import (
     SessionFilter,
@@ -37,7 +37,7 @@ from instrumentation.replay import log_files
 from instrumentation.replay.compare import Contender, ReplayConditions, compare
 from instrumentation.replay.log_files import Problems
 from instrumentation.replay.prepared_recording import Prepared
-from instrumentation.reports.analyze import as_text
+from instrumentation.reports.analyze import as_json, as_text
 from pager.errors import PagerError
 from pager.log.stores import open_store
 from pager.proxy.call_log import CallLog
@@ -310,6 +310,34 @@ def test_no_gain_is_claimed_from_pauses_that_the_cache_has_outlived(tmp_path):
     assert died.comparison.rows()[1].cost_change < -0.2
     assert died.dollars_saved[1] > 0
     assert lived.comparison.rows()[1].cost_change > -0.05
+
+
+def test_what_was_written_again_after_pauses_is_a_share_of_the_bill(tmp_path):
+    """After each of four pauses the prompt before, but for 3 tokens, is written at 1.25 instead of read at 0.1."""
+    path = pausing(tmp_path / "died.jsonl", outlives=False)
+    told = [row["_meta"]["usage"] for row in map(json.loads, path.read_text().splitlines()) if "_meta" in row]
+    left = [one["cache_read_input_tokens"] + one["cache_creation_input_tokens"] for one in told]
+    tokens = sum(left[at - 1] for at in (8, 16, 24, 32))
+    found = analyze([path], HOW)
+    cold = Missed(4, tokens, pytest.approx(1.15 * tokens), pytest.approx(1.15 * tokens * 5 / 1e6))
+    assert found.misses == MissSums(pause=cold)
+    share = f"{100 * 1.15 * tokens / found.paid.cost.units:.1f} % of the cost"
+    assert f"{share}: {tokens / 1e3:.1f}k tokens written again after 4 pauses" in as_text(found, width=200)
+    values = as_json(found)
+    assert values["cache_misses"] == values["each"][0]["cache_misses"]
+    assert values["cache_misses"]["pause"]["tokens"] == tokens
+    lived = analyze([pausing(tmp_path / "lived.jsonl", outlives=True)], HOW)
+    assert lived.misses == MissSums()
+    assert "written again" not in as_text(lived)
+
+
+def test_other_misses_are_named_by_their_reason(tmp_path):
+    said = [message("user", "go " * 9_000), message("assistant", "a", _meta=used(3, 0, 20_000, 5))]
+    said += [message("user", "on"), message("assistant", "b", _meta=used(3, 5_000, 16_000, 5))]
+    path = record(tmp_path / "one.jsonl", *said)
+    found = analyze([path], HOW)
+    assert found.misses == MissSums(unknown=Missed(1, 15_000, pytest.approx(17_250), pytest.approx(0.08625)))
+    assert "other cache misses (1 unknown)" in as_text(found, width=200)
 
 
 def test_lines_that_are_never_sent_are_named_with_their_number(tmp_path):

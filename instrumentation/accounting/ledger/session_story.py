@@ -277,7 +277,6 @@ class _Teller:
                 kept=kept,
                 is_own=not told.paged,
                 is_repacked=bool(told.repacks),
-                word=step.cache_miss,
             )
             self.cached[where] = _CachedCall(ours, alone, billed.lifetime, rates, weighed.hour, billed.others)
         return found
