@@ -16,6 +16,7 @@ from pager.log.events import (
     Repacked,
     SessionOpened,
     ToolsDecided,
+    Warmed,
 )
 from pager.log.store import Store, Stored
 from pager.pricing.rates import Models
@@ -28,8 +29,9 @@ LOOKED_AT = 2_000
 class Line(msgspec.Struct):
     """One session. Tokens and money are of its answered calls, as far as the provider reported them.
 
+    Refreshes of its prompts cost money, too.
     ``client`` are the tokens of prompts as the client sent them: where they went out shorter, by the bytes of both.
-    ``changed`` is whether anything of it was ever sent otherwise than it came.
+    ``changed`` is whether anything of it was ever sent otherwise than it came, or once more to keep it cached.
     """
 
     session: str
@@ -151,6 +153,10 @@ class SessionIndex:
                 line.repacks, line.changed = line.repacks + 1, True
             case ToolsDecided():
                 line.changed |= event.sent < event.whole
+            case Warmed():
+                spent = cost(event.usage, self._models, line.model)
+                line.cost, line.dollars = UsageCost(line.cost, line.dollars).plus(spent)
+                line.changed = True
             case _:
                 pass
 

@@ -3,11 +3,15 @@
 import json
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from instrumentation.accounting.story import (
     WASTE,
     CallStory,
+    KeptWarm,
+    Missed,
+    MissStory,
     PageStory,
     RepackStory,
     Story,
@@ -110,6 +114,30 @@ def test_what_paging_itself_cost_stands_apart(report, story):
     assert corrections[1:3] == ["0", "0"]
     assert repacks[1] == f"{sum(call.repack.rewritten for call in story.calls if call.repack):,}"
     assert repacks[3] == f"{100 * sum(one.rewritten for one in own) / of_calls(story, 'cost'):.1f} %"
+
+
+def test_why_calls_missed_the_cache_and_what_keeping_warm_brought_stand_apart(report, story):
+    pause = MissStory("pause", 9_000, 10_350.0, 0.25, 600.0, 300.0)
+    setting = MissStory("settings", 4_000, 4_600.0, 0.125, 9.0, 300.0, ("thinking",))
+    first, second, third, *others = story.calls
+    calls = [
+        msgspec.structs.replace(first, miss=pause, cold_before=Missed(1, 12_000, 13_800.0, 0.5)),
+        msgspec.structs.replace(second, miss=setting),
+        msgspec.structs.replace(third, kept_warm=KeptWarm(2, 1_000.0, 0.05, 1, 8_000.0, 0.4)),
+        *others,
+    ]
+    shown = report(msgspec.structs.replace(story, calls=calls))
+    rows = [row[:4] for row in cells_of(shown, ".cx-waste")]
+    assert ["pause", "1", "9,000", "$0.2500"] in rows
+    assert ["settings changed", "1", "4,000", "$0.1250"] in rows
+    assert ["pauses, without ctxpager", "1", "12,000", "$0.5000"] in rows
+    assert rows[-3:] == [
+        ["refreshes", "2", "$0.0500"],
+        ["calls rescued", "1", "$0.4000"],
+        ["saved, net", "", "$0.3500"],
+    ]
+    assert cells_of(shown, ".cx-calls")[0][12] == "pause"
+    assert "settings changed: thinking" in shown.locator(".cx-events").inner_text()
 
 
 def test_every_cell_of_the_page_map_has_the_colour_of_its_state(report, story):

@@ -27,6 +27,7 @@ from pager.log.events import (
     Repacked,
     SessionOpened,
     ToolsDecided,
+    Warmed,
 )
 from pager.log.store import Batch, Stored
 from pager.log.stores import open_store
@@ -124,6 +125,18 @@ def test_a_session_is_changed_once_anything_of_it_was_sent_otherwise():
     assert line_of(opened(), ToolsDecided(0, 1, 1, "d", "o", "r", whole=100, sent=60)).changed
     repacked = line_of(opened(), Repacked(0, 1, 1, "policy", "old"))
     assert (repacked.changed, repacked.repacks) == (True, 1)
+
+
+def test_a_refresh_costs_money_and_is_no_call():
+    usage = Usage(1_000, 0, 1_000, 10)
+    refresh = Warmed(0, 1, 1, 300.0, 1, Usage(1_000, 1_000), 100.0, 1_000.0, 300.0)
+    before = line_of(opened(), received(), answered(usage=usage))
+    after = line_of(opened(), received(), answered(usage=usage), refresh)
+    assert after.cost == pytest.approx(before.cost + 100.0)
+    assert (after.calls, after.upstream, after.client, after.changed) == (1, 1_000, before.client, True)
+    log = rows(opened(), received(), answered(usage=usage), refresh)
+    (call,) = outline("s_1", log, MODELS).calls
+    assert (call.cost, call.requests, call.input) == (pytest.approx(after.cost), 1, 1_000)
 
 
 def test_calls_are_under_way_until_they_are_answered_or_fail():
