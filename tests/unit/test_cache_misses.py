@@ -21,7 +21,7 @@ from instrumentation.accounting.ledger.sums import KEYS, LedgerSums, ledger, sto
 from instrumentation.accounting.story import KeptWarm, Missed, MissSums
 from instrumentation.reports.explain import as_text
 from pager.config.settings import Settings
-from pager.log.events import Warmed
+from pager.log.events import AnswerFinished, Warmed
 from pager.log.store import Batch
 from pager.log.stores.memory.store import Store
 from pager.paging.planning_rules import PlanningRules
@@ -217,6 +217,18 @@ def test_a_repack_of_ours_is_the_reason_while_the_cache_is_warm():
         assert found.repack is not None
         assert found.miss.reason == reason
         assert found.cold_before.calls == (reason == "pause")
+
+
+def test_cache_marks_of_ours_are_no_repack():
+    calls = calls_of(body(2), answer=answered("system_changed"))
+    for one in calls:
+        del one.body["messages"][-1]["content"][0]["cache_control"]
+    for last, reason in ((calls[-1], "settings"), (calls[-1]._replace(answer=ANSWER), "dropped")):
+        store = Store()
+        pager = paging("cost_aware", models=MODELS, marks=True)
+        log_session(store, [*calls[:2], last], pager, dialect="messages")
+        assert all(row.event.sent for row in store.events() if isinstance(row.event, AnswerFinished))
+        assert story(store, "s_", MODELS, load).calls[-1].miss.reason == reason
 
 
 def read_and_go_on(gap):

@@ -275,7 +275,7 @@ class _Teller:
                 latest=requests[-1],
                 left=last,
                 kept=kept,
-                is_own=not told.paged,
+                is_own=not told.paged or (len(requests) == 1 and prompt.keys == call.prompt.keys),
                 is_repacked=bool(told.repacks),
             )
             self.cached[where] = _CachedCall(ours, alone, billed.lifetime, rates, weighed.hour, billed.others)
