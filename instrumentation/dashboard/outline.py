@@ -26,8 +26,8 @@ def _call(where: CallAddress, facts: AttemptFacts, models: Models) -> CallStory:
     answer, legs = facts.answer, facts.hidden
     usages = [*(leg.usage for leg in legs), answer.usage if answer else None]
     known = [usage for usage in usages if usage is not None]
-    spent = _cost([*known, *(one.usage for one in told.refreshes)], models, told)
-    first = known[0].input if known else told.estimate
+    spent = _cost([*known, *(one.usage for one in facts.refreshes)], models, facts)
+    first = known[0].input if known else facts.estimate
     return CallStory(
         *where,
         at=facts.at,
