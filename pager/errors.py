@@ -7,6 +7,8 @@
     │   ├── BodyTooSlow         408: the body made no progress; the connection is closed
     │   └── NotAllowed          401: the proxy has keys of its own and the client showed none of them
     ├── ConfigError             a setting is wrong: says which file, which key, what is allowed
+    ├── NotRunning              no proxy answers where it was asked
+    ├── Refused                 a running proxy does not allow what it was asked for, or can't do it
     ├── PolicyError             a policy can't be found or breaks its contract
     │   └── OptionError         it was given options that it does not take
     └── StoreError              the log can't be written or read: the call goes out all the same
@@ -52,6 +54,14 @@ class NotAllowed(BadRequest):
 
 class ConfigError(PagerError):
     """A setting is wrong."""
+
+
+class NotRunning(PagerError):
+    """No proxy answers where it was asked."""
+
+
+class Refused(PagerError):
+    """A running proxy does not allow what it was asked for, or can't do it."""
 
 
 class PolicyError(PagerError):

@@ -29,6 +29,8 @@ def is_ours(host: str, names: Collection[str]) -> bool:
 
 def _address(name: str) -> IPv4Address | IPv6Address | None:
     try:
-        return ip_address(name)
+        address = ip_address(name)
     except ValueError:
         return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None  # as a socket for both has clients
+    return mapped or address

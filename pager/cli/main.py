@@ -1,7 +1,8 @@
 """Finds the commands and runs the one that is named.
 
-Every module of this folder is a command of its name, except this one and ``options``. A command has ``HELP`` (one
-line), ``EXAMPLE`` (command lines), ``add_arguments(parser)`` and ``run(options)``, which returns the exit status.
+Every module of this folder is a command of its name, with hyphens, except this one and ``options``. A command has
+``HELP`` (one line), ``EXAMPLE`` (command lines), ``add_arguments(parser)`` and ``run(options)``, which returns the exit
+status.
 """
 
 import argparse
@@ -32,7 +33,8 @@ class Command(Protocol):
 
 def command_names() -> list[str]:
     """The names of all commands, in alphabetical order."""
-    return [module.name for module in iter_modules(pager.cli.__path__) if module.name not in NO_COMMANDS]
+    found = (module.name for module in iter_modules(pager.cli.__path__) if module.name not in NO_COMMANDS)
+    return [name.replace("_", "-") for name in found]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,7 +63,7 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_VersionFlag, nargs=0, help="show the version")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for name in command_names():
-        found = cast("Command", import_module(f"pager.cli.{name}"))
+        found = cast("Command", import_module(f"pager.cli.{name.replace('-', '_')}"))
         commands.add_parser(name, help=found.HELP, found=found)
     return parser
 

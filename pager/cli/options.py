@@ -31,6 +31,9 @@ LOG = ("data_dir", "store")
 PRICES = ("prices", "models")
 """Settings of every command that says what calls cost."""
 
+PROXY = ("host", "port")
+"""Settings of every command that asks a running proxy."""
+
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([dhm]?)")
 _SECONDS = {"d": 86_400.0, "": 86_400.0, "h": 3_600.0, "m": 60.0}
 

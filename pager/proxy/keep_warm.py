@@ -84,6 +84,7 @@ class Keeper:
         fail_open: FailOpen,
         *,
         told_time: bool = False,
+        on: bool = True,
     ) -> None:
         self._settings = settings
         self._rule = rule
@@ -96,7 +97,7 @@ class Keeper:
         self._money = SpentMoney()
         self._changed = asyncio.Event()
         self._clock: asyncio.Task[None] | None = None
-        self.on = True
+        self.on = on
 
     def __len__(self) -> int:
         """The branches that are kept warm now."""
@@ -119,6 +120,17 @@ class Keeper:
         if not on:
             for where in list(self._resting):
                 self._forget(where)
+
+    def spent(self, now: float) -> float:
+        """The dollars that refreshes have cost in the last 24 hours."""
+        return self._money.in_a_day(now)
+
+    def warm_until(self, session: str, lane: str) -> float | None:
+        """Until when a branch is kept warm if no call comes and no refresh fails; None where it is not."""
+        rest = self._resting.get((session, lane))
+        if rest is None:
+            return None
+        return (rest.due[-1] if rest.due else rest.read_at) + rest.paged.terms.prices.ttl_seconds
 
     # ---------------------------------------------------------------- what calls tell
 

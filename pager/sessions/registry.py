@@ -44,6 +44,10 @@ class Registry:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def get(self, session: str) -> Session | None:
+        """The hot session of this id; None if it is not hot."""
+        return self._sessions.get(session)
+
     def find(self, tenant: str, key: Key | None, past: History) -> Session | None:
         """The hot session that a call continues, or its key names, or whose history it shares; None if none is hot."""
         if key is not None:

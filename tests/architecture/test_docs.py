@@ -33,7 +33,7 @@ def anchors(path):
 def flags(name):
     """The flags of a command."""
     parser = argparse.ArgumentParser()
-    import_module(f"pager.cli.{name}").add_arguments(parser)
+    import_module(f"pager.cli.{name.replace('-', '_')}").add_arguments(parser)
     return {"--help", *(flag for action in parser._actions for flag in action.option_strings)}
 
 
@@ -60,7 +60,7 @@ def test_modules_that_are_named_in_pictures_and_examples_exist():
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_command_lines_have_only_flags_that_there_are(path):
-    lines = re.findall(r"ctxpager (\w+)\b((?:[^`\n|]|(?<=\w)\|(?=\w)|\n {8})*)", path.read_text())
+    lines = re.findall(r"ctxpager ([\w-]+)\b((?:[^`\n|]|(?<=\w)\|(?=\w)|\n {8})*)", path.read_text())
     used = {(name, flag) for name, rest in lines if name in command_names() for flag in re.findall(r"--[a-z-]+", rest)}
     assert {(name, flag) for name, flag in used if flag not in flags(name)} == set()
 

@@ -191,3 +191,53 @@ def test_the_mark_of_a_serving_proxy_follows_no_link(tmp_path):
     here.listening("http://127.0.0.1:1")
     here.close()
     assert (tmp_path / "victim").read_bytes() == b"precious"
+
+
+# ---------------------------------------------------------------- what the proxy is asked and switched by
+
+STATUS, SWITCH = "/ctxpager/status", "/ctxpager/keep-warm"
+
+
+def control(own, path, client, **headers):
+    """The status with which a client of this address is refused; None if it is let through."""
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": named, "client": client and (client, 4_000)}
+    found = own.refusal(scope)
+    return found and found.status
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "192.168.1.9"])
+@pytest.mark.parametrize("client", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
+def test_this_machine_sees_and_switches_whatever_the_proxy_listens_on(host, client):
+    own = door(KEYS, host=host)
+    assert control(own, STATUS, client) is None
+    assert control(own, SWITCH, client, host="localhost:8787") is None
+
+
+@pytest.mark.parametrize("client", ["192.168.1.5", "10.0.0.1", "::ffff:192.168.1.5", None])
+def test_nobody_else_switches_not_even_with_a_key(client):
+    own = door(KEYS, host="0.0.0.0")
+    assert control(own, SWITCH, client) == 403
+    assert control(own, SWITCH, client, authorization="Bearer pk-team") == 403
+    assert control(door(KEYS, host="0.0.0.0", dashboard={"show": "always"}), SWITCH, client) == 403
+
+
+@pytest.mark.parametrize("header", ["forwarded", "via", "x_forwarded_for", "x_real_ip"])
+def test_what_a_reverse_proxy_sends_on_is_not_of_this_machine(header):
+    assert control(door(), SWITCH, "127.0.0.1", **{header: "192.0.2.1"}) == 403
+    assert control(door(), STATUS, "127.0.0.1", **{header: "192.0.2.1"}) == 401
+
+
+def test_others_see_live_sessions_by_a_key_or_where_the_dashboard_is_for_all():
+    own = door(KEYS, host="0.0.0.0")
+    assert control(own, STATUS, "192.168.1.5") == 401
+    assert control(own, STATUS, "192.168.1.5", authorization="Bearer pk-team") is None
+    assert control(door(host="0.0.0.0", dashboard={"show": "always"}), STATUS, "192.168.1.5") is None
+    assert control(door(host="0.0.0.0", allow_open_bind=True), STATUS, "192.168.1.5") == 401
+
+
+def test_a_name_that_was_made_to_point_here_switches_nothing_though_the_proxy_has_keys():
+    own = door(KEYS, host="0.0.0.0")
+    rebound = {"host": "evil.example:8787", "origin": "http://evil.example:8787"}
+    assert control(own, SWITCH, "127.0.0.1", **rebound) == 403
+    assert control(own, STATUS, "127.0.0.1", host="evil.example:8787") == 403

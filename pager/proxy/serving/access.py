@@ -16,6 +16,8 @@ from pager.host_names import is_loopback, is_ours
 from pager.proxy.relay import Scope, Send, refuse
 from pager.proxy.request_body import Receive
 from pager.proxy.serving.app import App
+from pager.proxy.serving.control import KEEP_WARM, ROUTES
+from pager.proxy.serving.local_clients import is_local
 from pager.sessions.identity import credential_of
 from pager.wire import dialects
 
@@ -95,6 +97,7 @@ class Door:
         self._knows_names = self._loopback or not keys
         self._names = {settings.host.lower(), *settings.allowed_hosts}
         self._origins = frozenset(settings.allowed_origins)
+        self._shown_to_all = settings.dashboard.show == "always"
         self._warned: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,7 +115,8 @@ class Door:
         """Why a request is not let through; None if it is."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         path, host, origin = scope["path"], headers.get("host"), headers.get("origin")
-        if host is not None and self._knows_names and not is_ours(host, self._names):
+        knows_names = self._knows_names or path.startswith(ROUTES)  # which ask for no key on this machine
+        if host is not None and knows_names and not is_ours(host, self._names):
             why = f"{host!r} is not a name of this proxy; use its address, or add it to allowed_hosts"
             return DoorRefusal(403, why)
         if origin is not None and not self._is_welcome(origin, host):
@@ -121,7 +125,20 @@ class Door:
             return DoorRefusal(403, "pages of other sites may not use this proxy")
         if path in INSIGHTS and not self._loopback and credential_of(headers) not in self._keys:
             return DoorRefusal(401, f"beyond this machine {path} asks for one of the proxy's own keys")
-        return None
+        return self._control_refusal(scope, headers) if path.startswith(ROUTES) else None
+
+    def _control_refusal(self, scope: Scope, headers: Mapping[str, str]) -> DoorRefusal | None:
+        """Why a request may not see or switch what the proxy does; None if it may.
+
+        Only this machine switches. Others see the live sessions where they see the dashboard, or by a key.
+        """
+        if is_local(scope):
+            return None
+        if scope["path"] == KEEP_WARM:
+            return DoorRefusal(403, "keeping warm is switched only from the machine that the proxy runs on")
+        if self._shown_to_all or credential_of(headers) in self._keys:
+            return None
+        return DoorRefusal(401, f"beyond this machine {scope['path']} asks for one of the proxy's own keys")
 
     def _is_welcome(self, origin: str, host: str | None) -> bool:
         """Whether a page may send requests: our own, whose name is the Host of its request, or an allowed page."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -10,6 +10,7 @@ from pager.proxy.call import Pipeline
 from pager.proxy.call_log import CallLog
 from pager.proxy.relay import Scope, Send
 from pager.proxy.request_body import Receive
+from pager.proxy.serving.control import ROUTES, Control
 from pager.proxy.serving.metrics import Metrics, ProxyState
 from pager.wire.dialect import Dialect
 
@@ -28,11 +29,21 @@ class DashboardRoutes(Protocol):
         """Answer no more."""
 
 
+class OwnRoutes(NamedTuple):
+    """What answers below ``/ui/`` and at ``/``, and what below ``/ctxpager/``; None where it is passed on."""
+
+    dashboard: DashboardRoutes | None = None
+    control: Control | None = None
+
+
+NO_ROUTES = OwnRoutes()
+
+
 class App:
     """Routes: one POST path per dialect is driven and logged, some are ours, everything else is passed on.
 
-    Ours are ``/healthz``, ``/metrics`` and, where there is one, the dashboard's. A prompt that is only to be counted is
-    passed on as it would be sent.
+    Ours are ``/healthz``, ``/metrics``, and those of ``OwnRoutes``. A prompt that is only to be counted is passed on
+    as it would be sent.
     """
 
     def __init__(
@@ -44,11 +55,11 @@ class App:
         on_stop: Callable[[], Awaitable[None]],
         folder: Path,
         counted: Metrics | None = None,
-        dashboard: DashboardRoutes | None = None,
+        own: OwnRoutes = NO_ROUTES,
     ) -> None:
         self._folder = folder  # that the log is in
         self._counted = counted or Metrics()
-        self._dashboard = dashboard
+        self._dashboard, self._control = own
         self._pipeline = pipeline
         self._dialects = dialects
         self._log = calls.writer if calls is not None else None
@@ -77,6 +88,8 @@ class App:
         """What of ours answers this path, if anything."""
         if path == "/healthz":
             return self._health
+        if path.startswith(ROUTES):
+            return self._control
         if method not in READING:
             return None
         if path == "/metrics":

@@ -18,20 +18,24 @@ from pager.errors import PolicyError, StoreError
 from pager.log.events import Event
 from pager.log.store import Store
 from pager.log.stores import Location, open_store
+from pager.paging.keep_warm import PricedRefreshes
 from pager.paging.pager import Pager
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import UNCHANGED, Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
+from pager.pricing.rates import in_force
 from pager.proxy.call import Pipeline
 from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.keep_warm import Keeper, rule_of
 from pager.proxy.log_records import PlacedCall
 from pager.proxy.serving.access import Door, expect_closed, expect_elsewhere, tenants_of
-from pager.proxy.serving.app import App, DashboardRoutes
+from pager.proxy.serving.app import App, DashboardRoutes, OwnRoutes
 from pager.proxy.serving.connection import connection
 from pager.proxy.serving.console import Advice, Console, Price
+from pager.proxy.serving.control import Control
 from pager.proxy.serving.learner import Learner, command, may_learn, recall
+from pager.proxy.serving.live_sessions import LiveSessions
 from pager.proxy.serving.metrics import Meter, Metrics
 from pager.proxy.serving.presence import Presence
 from pager.proxy.upstream import Upstream
@@ -58,7 +62,11 @@ log = logging.getLogger("ctxpager")
 
 
 def build(
-    settings: Settings, env: Mapping[str, str], dashboard: Showing | None = None, console: Console | None = None
+    settings: Settings,
+    env: Mapping[str, str],
+    dashboard: Showing | None = None,
+    console: Console | None = None,
+    price: Price | None = None,
 ) -> Door:
     """The application that these settings describe, with a dashboard if there is one for its log."""
     expect_closed(settings)
@@ -68,7 +76,9 @@ def build(
     pager, fail_open, metrics = _pager(settings), FailOpen(), Metrics()
     meter = Meter(metrics, fail_open)
     hot = settings.identity.hot_sessions
-    watch = _guarded(console, fail_open)
+    models = pager.models if pager is not None else in_force(settings.prices, settings.models)
+    live = LiveSessions(models, fail_open, price, trusts_clock=settings.trust_clock_header)
+    watch = _guarded(console, live, fail_open)
     calls = CallLog(store, dialects.load, hot, pager, fail_open, meter, watch) if store else None
     upstream = Upstream(settings.upstream, env)
     tenants = tenants_of(settings, env)
@@ -100,7 +110,8 @@ def build(
                 await asyncio.to_thread(store.close)
 
     spoken = [dialects.load(name) for name in dialects.names()]
-    app = App(pipeline, spoken, calls, start, stop, _folder(settings), metrics, shown)
+    own = OwnRoutes(shown, Control(settings, live, calls, store, keeper))
+    app = App(pipeline, spoken, calls, start, stop, _folder(settings), metrics, own)
     return Door(app, settings, tenants.keys())
 
 
@@ -109,12 +120,15 @@ def _folder(settings: Settings) -> Path:
     return Location(settings.store_url).folder or settings.data_dir
 
 
-def _guarded(console: Console | None, fail_open: FailOpen) -> Callable[[PlacedCall, Sequence[Event]], None]:
-    """Shows what happens in calls, if there is a console, and gives advice; no failure there stops a call."""
+def _guarded(
+    console: Console | None, live: LiveSessions, fail_open: FailOpen
+) -> Callable[[PlacedCall, Sequence[Event]], None]:
+    """Notes what happens in calls, shows it if there is a console, and gives advice; no failure there stops a call."""
     advice = Advice()
 
     def watch(call: PlacedCall, events: Sequence[Event]) -> None:
         with fail_open():
+            live.happened(call, events)
             advice.happened(call, events)
             if console is not None:
                 console.happened(call, events)
@@ -151,12 +165,12 @@ def _pager(settings: Settings) -> Pager | None:
 def _keeper(
     settings: Settings, upstream: Upstream, calls: CallLog | None, pager: Pager | None, fail_open: FailOpen
 ) -> Keeper | None:
-    """What keeps prompts warm; None where that is off, or prompts are not planned."""
-    rule = rule_of(settings.keep_warm)
-    if rule is None or calls is None or pager is None:
+    """What keeps prompts warm, or could if it is switched on; None where prompts are not planned."""
+    if calls is None or pager is None:
         return None
-    told = settings.trust_clock_header
-    return Keeper(settings.keep_warm, rule, upstream, calls, pager.models, fail_open, told_time=told)
+    limits, told = settings.keep_warm, settings.trust_clock_header
+    rule, on = rule_of(limits) or PricedRefreshes(limits.most), limits.mode != "off"
+    return Keeper(limits, rule, upstream, calls, pager.models, fail_open, told_time=told, on=on)
 
 
 def _rule(rules: PlanningRules, name: str) -> NamedPolicy | None:
@@ -188,7 +202,7 @@ def run(
     began = time()
     sys.setswitchinterval(TURN)
     config = uvicorn.Config(
-        build(settings, env, dashboard, console),
+        build(settings, env, dashboard, console, words.price if words is not None else None),
         host=settings.host,
         port=settings.port,
         loop="auto",
