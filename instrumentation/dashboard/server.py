@@ -1,8 +1,8 @@
 """The dashboard: a page at the proxy's own address that shows sessions while they run.
 
-It reads the log, never a live call, and only answers a browser that was led here by a name that is ours: a page of
-somebody else, under a name that points to this machine, gets nothing (DNS rebinding). Its page asks no other host for
-anything, and runs no script but its own.
+It reads the log, never a live call; what is live, its page asks of ``/ctxpager/status``. It only answers a browser that
+was led here by a name that is ours: a page of somebody else, under a name that points to this machine, gets nothing
+(DNS rebinding). Its page asks no other host for anything, and runs no script but its own.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-SCRIPTS = ("dashboard_list.js", "dashboard_session.js", "dashboard.js")
+SCRIPTS = ("dashboard_live.js", "dashboard_list.js", "dashboard_session.js", "dashboard.js")
 """The page's own scripts, in the order in which they must run; the charts' run before them."""
 
 

@@ -357,6 +357,46 @@ def test_a_session_is_seen_while_it_runs(show, scripted, start_proxy):
         until(page, "document.querySelector('[data-sum=calls] b').textContent === '4'")
 
 
+def test_the_switch_turns_keeping_warm_on_and_off_and_sessions_say_when_they_go_cold(show, scripted, start_proxy):
+    scripted.play(Script([Say("fine")], repeat=True))
+
+    def state(root):
+        with urllib.request.urlopen(f"{root}/ctxpager/keep-warm", timeout=PATIENCE) as response:
+            return json.loads(response.read())["on"]
+
+    with start_proxy("--policy", "cost_aware") as proxy:
+        text = {"type": "text", "text": "harbour " * 3_000, "cache_control": {"type": "ephemeral"}}
+        body = {"model": "claude-opus-5-5", "max_tokens": 9, "messages": [{"role": "user", "content": [text]}]}
+        headers = {"content-type": "application/json", "x-session-id": "resting-one"}
+        request = urllib.request.Request(f"{proxy.root}/v1/messages", json.dumps(body).encode(), headers)
+        urllib.request.urlopen(request, timeout=PATIENCE).close()
+        page = show(proxy.root)
+        page.get_by_text(re.compile(r"^cold in \d+ (s|min)$")).wait_for()
+        switch = page.get_by_role("switch", name="Keep warm")
+        assert switch.get_attribute("aria-checked") == "false"
+        assert (
+            "off: nothing is sent that no client asked for; $0.00 spent in 24 h" in page.locator("#warm").inner_text()
+        )
+        switch.click()
+        page.get_by_text("on (auto): ").wait_for()
+        assert (switch.get_attribute("aria-checked"), state(proxy.root)) == ("true", True)
+        assert "at most $0.50 a refresh, $20.00 a day" in page.locator("#warm").inner_text()
+        page.get_by_role("link", name="resting-one").click()
+        page.locator("#facts").get_by_text(
+            re.compile(r"^cold in .*, then the next call costs \$0\.\d+ more$")
+        ).wait_for()
+        switch.focus()
+        page.keyboard.press("Space")
+        page.get_by_text("off: nothing is sent").wait_for()
+        assert not state(proxy.root)
+
+
+def test_under_keep_all_the_switch_says_why_it_can_t_be_turned(show, usual):
+    page = show(usual[0])
+    page.locator("#warm").get_by_text("under the policy keep_all").wait_for()
+    assert page.get_by_role("switch", name="Keep warm").is_disabled()
+
+
 def test_a_proxy_that_went_away_is_told(view, scripted, start_proxy):
     with start_proxy() as proxy:
         viewed = view(proxy.root)

@@ -6,6 +6,7 @@
   const title = document.getElementById("title");
   const state = document.getElementById("state");
   const AFTER_FAILURE = 4_000;
+  const live = new ctxpager.Live(document.getElementById("warm"), tell);
   let view = null;
   let timer = 0;
   let shown = null;
@@ -36,7 +37,7 @@
     main.append(root);
     const id = session && decodeURIComponent(session);
     const moved = view !== null;
-    view = id ? new ctxpager.Session(root, id, ask, tell) : new ctxpager.List(root, ask, tell);
+    view = id ? new ctxpager.Session(root, id, ask, tell, live) : new ctxpager.List(root, ask, tell, live);
     shown = session;
     title.textContent = id ?? "Sessions";
     document.title = id ? `${id} – ctxpager` : "ctxpager";
@@ -50,6 +51,7 @@
     if (document.hidden) return;
     const current = view;
     let wait = AFTER_FAILURE;
+    await live.poll();
     try {
       wait = await current.poll();
       main.dataset.ready ??= String(Math.round(performance.now()));

@@ -14,6 +14,7 @@
     ["calls", true],
     ["began"],
     ["last seen"],
+    ["cache"],
     ["tokens before", true],
     ["after", true],
     ["change", true],
@@ -49,8 +50,8 @@
   }
 
   class List {
-    constructor(root, ask, tell) {
-      Object.assign(this, { root, ask, tell, from: 0, search: "", seq: null, closed: false });
+    constructor(root, ask, tell, live) {
+      Object.assign(this, { root, ask, tell, live, from: 0, search: "", seq: null, closed: false });
       this.tiles = make("dl", { class: "cx-tiles" });
       this.input = make("input", { type: "search", class: "db-input", oninput: () => this.find() });
       this.where = make("span", { class: "cx-where", role: "status" });
@@ -146,6 +147,7 @@
       const name = make("a", { href: `#/s/${encodeURIComponent(line.session)}`, "data-session": line.session }, line.key || line.session);
       const live = isLive(line) ? make("span", { class: "db-live" }, make("span", { class: "cx-hidden" }, "live ")) : "";
       const [text, title, tone = ""] = savedOf(line);
+      const [cache, then, cold] = this.live.cache(line.session);
       const failed = line.failed ? `, ${line.failed} failed` : "";
       const number = (value, attributes = {}) => make("td", { ...attributes, class: `cx-number ${attributes.class ?? ""}` }, value);
       return make(
@@ -157,6 +159,7 @@
         number(`${ctxpager.number(line.calls)}${failed}`),
         make("td", {}, when(line.began, moment(line.began))),
         make("td", {}, when(line.seen, ago(line.seen))),
+        make("td", { title: then, class: cold }, cache),
         number(ctxpager.number(line.client)),
         number(ctxpager.number(line.upstream)),
         number(ctxpager.signed(line.upstream - line.client, line.client)),

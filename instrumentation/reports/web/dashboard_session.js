@@ -16,8 +16,8 @@
   const spotOf = (call) => `${call.branch}:${call.call}#${call.attempt}`;
 
   class Session {
-    constructor(root, id, ask, tell) {
-      Object.assign(this, { root, id, ask, tell, seq: { outline: 0, story: 0 }, told: {}, closed: false });
+    constructor(root, id, ask, tell, live) {
+      Object.assign(this, { root, id, ask, tell, live, seq: { outline: 0, story: 0 }, told: {}, closed: false });
       this.charts = make("div", { id: "charts" });
       this.why = new Why(this);
       root.replaceChildren(this.charts, this.why.element);
@@ -27,6 +27,7 @@
     // Show what is new; how long to wait before it is worth looking again.
     async poll() {
       if (await this.take("outline")) this.show();
+      else if (this.view) this.facts(joined(this.told.outline, this.told.story));
       this.root.dataset.ready ??= String(Math.round(performance.now()));
       this.read();
       return BEAT;
@@ -87,6 +88,7 @@
         ["model", models],
         ["policy", story.policy],
         ["latest call", latest ? ctxpager.moment(latest.at) : ""],
+        ["cache", this.live.cache(this.id).slice(0, 2).filter(Boolean).join(", ")],
       ].filter(([, value]) => value);
       document
         .getElementById("facts")
