@@ -14,6 +14,7 @@ from instrumentation.analyze.agents import setups, usual_places
 from instrumentation.analyze.file_summaries import ProgressReport
 from instrumentation.analyze.result_cache import ResultCache
 from instrumentation.replay import policy_options as chosen
+from instrumentation.replay import warm_estimate
 from instrumentation.replay.compare import Contender, ReplayConditions
 from pager.config.loading import Settings
 from pager.errors import ConfigError
@@ -52,6 +53,13 @@ def run(
         counted = analysis.SessionFilter(wanted.shortest, wanted.since)
         found = analysis.analyze(paths, how, counted, jobs=wanted.jobs, cache=cache, progress=progress)
     return found, setups(found.sessions, _base(settings))
+
+
+def kept_warm(found: analysis.Analysis, settings: Settings) -> warm_estimate.WarmEstimate:
+    """What keeping warm would have changed in the latest of the sessions that were found."""
+    latest = sorted(found.sessions, key=lambda one: -one.session.last)[: warm_estimate.MOST]
+    recordings = warm_estimate.of_files(dict.fromkeys(one.path for one in latest))
+    return warm_estimate.of_settings(recordings, settings, warm_estimate.IN_PASSING)
 
 
 def _paths(wanted: AnalyzeOptions, settings: Settings, env: Mapping[str, str], err: TextIO) -> Sequence[Path]:

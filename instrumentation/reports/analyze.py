@@ -53,14 +53,16 @@ class _Sheet(NamedTuple):
         return folded(lines, self.width, indent=1)
 
 
-def as_text(analysis: Analysis, *, width: int = 0, color: bool = False, start: Sequence[str] = ()) -> str:
-    """The analysis as tables, and how to start."""
+def as_text(
+    analysis: Analysis, *, width: int = 0, color: bool = False, start: Sequence[str] = (), warm: str = ""
+) -> str:
+    """The analysis as tables, and how to start; ``warm`` is what keeping warm would have saved, in words, or empty."""
     width = width or WIDTH
     sheet = _Sheet(width, color)
     parts: list[Iterator[str]] = [folded(_facts(analysis), width, indent=9)]
     if analysis.sessions:
         parts += [_waste(analysis, sheet), _sessions(analysis, sheet), _tools(analysis, sheet)]
-        parts += [_policies(analysis, sheet)]
+        parts += [_policies(analysis, sheet), folded([warm] if warm else [], width)]
     parts += [_start(start)]
     return "\n".join("\n".join([*part, ""]) for part in map(list, parts) if part)
 

@@ -145,8 +145,8 @@ def as_html(report: Report) -> str:
 # ---------------------------------------------------------------- for people
 
 
-def as_text(report: Report, *, width: int = 0, color: bool = False) -> str:
-    """The report as a sentence and tables."""
+def as_text(report: Report, *, width: int = 0, color: bool = False, warm: str = "") -> str:
+    """The report as a sentence and tables; ``warm`` is what keeping warm would have saved, in words, or empty."""
     width, found, total = max(WIDTH, width), report.ledger, report.ledger.total
     draw = partial(table, width=width, color=color)
     lines = [*folded([_headline(total)], width), ""]
@@ -161,6 +161,7 @@ def as_text(report: Report, *, width: int = 0, color: bool = False) -> str:
     if report.overview and (events := _events(report.stories[0])):
         lines += [*_happened(draw, events), ""]
     lines += folded([*_notes(total.sums), *(f"can't be read: {line}" for line in report.unread)], width)
+    lines += ["", *folded([warm], width)] if warm else []
     return "\n".join(lines) + "\n"
 
 

@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Analyse the logs; the exit status, 1 where there is no session."""
     from instrumentation.analyze import command  # not needed by the server
+    from instrumentation.replay import warm_estimate
     from instrumentation.reports import analyze as report
 
     wanted = command.AnalyzeOptions(
@@ -45,10 +46,13 @@ def run(options: argparse.Namespace) -> int:
         shortest=options.min_calls,
         caches=not options.no_cache,
     )
+    settings, warm = shared.load_settings(options), ""
     try:
-        found, start = command.run(wanted, shared.load_settings(options), os.environ, sys.stderr)
+        found, start = command.run(wanted, settings, os.environ, sys.stderr)
+        if options.format == "text" and warm_estimate.is_wanted(settings):
+            warm = warm_estimate.line(command.kept_warm(found, settings), shared.KEEP_WARM)
     except KeyboardInterrupt:
         say("ctxpager: interrupted; files that are done are not read again", error=True)
         return 130
-    shared.write(options, report, found, start=start)
+    shared.write(options, report, found, start=start, warm=warm)
     return 0 if found.sessions else 1

@@ -34,6 +34,9 @@ PRICES = ("prices", "models")
 PROXY = ("host", "port")
 """Settings of every command that asks a running proxy."""
 
+KEEP_WARM = "ctxpager serve --keep-warm auto"
+"""The command that keeps prompts warm, as commands beside no proxy name it."""
+
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([dhm]?)")
 _SECONDS = {"d": 86_400.0, "": 86_400.0, "h": 3_600.0, "m": 60.0}
 

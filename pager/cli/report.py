@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the report; the exit status."""
-    from instrumentation.reports import gather, report  # not needed by the server
+    from instrumentation.replay import warm_estimate  # not needed by the server
+    from instrumentation.reports import gather, report
     from pager.pricing.rates import in_force
     from pager.wire.dialects import load as load_dialect
 
@@ -34,5 +35,9 @@ def run(options: argparse.Namespace) -> int:
     wanted = gather.Wanted(options.session, options.since, options.by, options.with_content)
     with shared.opened_log(settings) as store:
         found = gather.gather(store, wanted, in_force(settings.prices, settings.models), load_dialect)
-    shared.write(options, report, found)
+        warm = ""
+        if options.format == "text" and not options.session and warm_estimate.is_wanted(settings):
+            last = warm_estimate.of_settings(warm_estimate.of_log(store), settings, warm_estimate.IN_PASSING)
+            warm = warm_estimate.line(last, shared.KEEP_WARM)
+    shared.write(options, report, found, warm=warm)
     return 0

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pager.config.settings import Settings
     from pager.log.store import Store
     from pager.pricing.rates import Models
+    from pager.proxy.serving.warm_advice import Estimating
 
 HELP = "run the proxy"
 EXAMPLE = """ctxpager serve
@@ -41,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
     words = server.CostWords(
         lambda model, usage: cost(usage, models, model).dollars,
         lambda began: _summary(settings, models, began),
+        _estimating(settings),
     )
     return server.run(settings, os.environ, shown, words)
 
@@ -55,6 +58,14 @@ def _summary(settings: "Settings", models: "Models", since: float) -> str:
             return report.summary(gather.gather(store, gather.Wanted(since=since), models, load_dialect))
     except PagerError as error:
         return f"ctxpager: {error}"
+
+
+def _estimating(settings: "Settings") -> "Estimating":
+    """The command that works out what keeping warm would have saved."""
+    from pager.proxy.serving.warm_advice import Estimating  # the server has loaded it
+
+    command = [sys.executable, "-P", "-m", "instrumentation.replay.warm_estimate"]  # -P: never what the folder calls so
+    return Estimating(command, settings.model_dump_json().encode())
 
 
 def _dashboard(settings: "Settings") -> "Callable[[Store], Dashboard]":

@@ -6,11 +6,8 @@ fails, there is one warning, and new sessions go on with what was learned before
 
 import asyncio
 import logging
-import os
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Sequence
-from contextlib import suppress
 from time import time
 from typing import NamedTuple
 
@@ -20,8 +17,8 @@ from pager.log.store import Store
 from pager.log.stores import Location
 from pager.paging.pager import Pager
 from pager.paging.priors import LOG, Version, newest, recalled
+from pager.proxy.serving.quiet_process import run_quietly
 
-NICENESS = 15
 LONGEST = 3_600.0  # seconds after which learning is given up
 LONGEST_WARNING = 500  # letters of an error
 log = logging.getLogger("ctxpager.learning")
@@ -96,7 +93,7 @@ class Learner:
         if not await asyncio.to_thread(self._is_time, known):
             return
         self._tried = time()
-        error = await _run_quietly(self._command)
+        error = (await run_quietly(self._command, LONGEST)).error
         if error:
             self._warn(error)
         else:
@@ -114,20 +111,3 @@ class Learner:
                 "nothing was learned from the log; sessions go by what was known before: %s", error[-LONGEST_WARNING:]
             )
         self._warned = True
-
-
-async def _run_quietly(command: Sequence[str]) -> str:
-    """Run a command at a low priority; its error, empty if there was none."""
-    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
-    try:
-        with suppress(OSError):  # it may have ended already
-            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
-        async with asyncio.timeout(LONGEST):
-            _, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return (
-        errors.decode("utf-8", "replace").strip() or f"exit status {process.returncode}" if process.returncode else ""
-    )

@@ -38,6 +38,7 @@ from pager.proxy.serving.learner import Learner, command, may_learn, recall
 from pager.proxy.serving.live_sessions import LiveSessions
 from pager.proxy.serving.metrics import Meter, Metrics
 from pager.proxy.serving.presence import Presence
+from pager.proxy.serving.warm_advice import Estimating, WarmAdvice, may_advise
 from pager.proxy.upstream import Upstream
 from pager.terminal import Formatter, say
 from pager.wire import dialects
@@ -52,10 +53,11 @@ Summary = Callable[[float], str]
 
 
 class CostWords(NamedTuple):
-    """The cost of calls in words: of each, and of all since a time."""
+    """The cost of calls in words: of each, of all since a time, and what keeping warm would have saved."""
 
     price: Price
     summary: Summary
+    estimating: Estimating | None = None
 
 
 log = logging.getLogger("ctxpager")
@@ -66,7 +68,7 @@ def build(
     env: Mapping[str, str],
     dashboard: Showing | None = None,
     console: Console | None = None,
-    price: Price | None = None,
+    words: CostWords | None = None,
 ) -> Door:
     """The application that these settings describe, with a dashboard if there is one for its log."""
     expect_closed(settings)
@@ -77,7 +79,7 @@ def build(
     meter = Meter(metrics, fail_open)
     hot = settings.identity.hot_sessions
     models = pager.models if pager is not None else in_force(settings.prices, settings.models)
-    live = LiveSessions(models, fail_open, price, trusts_clock=settings.trust_clock_header)
+    live = LiveSessions(models, fail_open, words.price if words else None, trusts_clock=settings.trust_clock_header)
     watch = _guarded(console, live, fail_open)
     calls = CallLog(store, dialects.load, hot, pager, fail_open, meter, watch) if store else None
     upstream = Upstream(settings.upstream, env)
@@ -87,21 +89,23 @@ def build(
     _recall(settings, pager, store)
     learner = Learner(pager, store, command(settings)) if pager and store and may_learn(settings) else None
 
+    beside = [one for one in (learner, _advice(settings, words, keeper)) if one is not None]
+
     async def start() -> None:
         await upstream.start()
         pipeline.warm_up()
         if keeper is not None:
             keeper.start()
-        if learner is not None:
-            learner.start()
+        for one in beside:
+            one.start()
 
     async def stop() -> None:
         try:
             if keeper is not None:
                 await keeper.stop()
             await upstream.close()
-            if learner is not None:
-                await learner.stop()
+            for one in beside:
+                await one.stop()
             if shown is not None:
                 await shown.close()
             await pipeline.drain()
@@ -173,6 +177,12 @@ def _keeper(
     return Keeper(limits, rule, upstream, calls, pager.models, fail_open, told_time=told, on=on)
 
 
+def _advice(settings: Settings, words: CostWords | None, keeper: Keeper | None) -> WarmAdvice | None:
+    """What says what keeping warm would have saved; None where it is on, or can't be."""
+    estimating = words.estimating if words is not None else None
+    return WarmAdvice(estimating, keeper) if estimating and keeper is not None and may_advise(settings) else None
+
+
 def _rule(rules: PlanningRules, name: str) -> NamedPolicy | None:
     """A policy by its name, with the configured options if it is the one in force."""
     return None if name == UNCHANGED else NamedPolicy(name, load_policy(name, rules.options_of(name)))
@@ -202,7 +212,7 @@ def run(
     began = time()
     sys.setswitchinterval(TURN)
     config = uvicorn.Config(
-        build(settings, env, dashboard, console, words.price if words is not None else None),
+        build(settings, env, dashboard, console, words),
         host=settings.host,
         port=settings.port,
         loop="auto",
