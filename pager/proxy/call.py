@@ -184,7 +184,7 @@ class Pipeline:
                 table.learn_usage(answer.usage, size, call.placement.call)
         counted = counting.done() and not counting.cancelled()
         calls.answered(call, answer, outcome, (counting.result() or 0) if counted else 0)
-        if self.keeper is not None and call.paged is not None and attempt.latest:
+        if self.keeper is not None and self.keeper.on and call.paged is not None and attempt.latest:
             with self._fail_open():
                 self.keeper.answered(call, call.paged, answer, relay.latest(self._started_at(call, attempt)))
         self._after_answer(calls, call, outcome.at, None if counted else counting)

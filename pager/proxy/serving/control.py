@@ -68,7 +68,10 @@ class Control:
         if self._store is not None:
             async with self._reading:
                 await asyncio.to_thread(self._live.read_bills, self._store, recent)
-        sessions = list(self._live.described(recent, calls.sessions, self._keeper)) if calls is not None else []
+        sessions = []
+        for one in self._live.described(recent, calls.sessions, self._keeper) if calls is not None else ():
+            sessions.append(one)
+            await asyncio.sleep(0)  # calls come first
         return {"now": now, "keep_warm": self._kept_warm(scope), "sessions": sessions}
 
     def _kept_warm(self, scope: Scope) -> dict[str, Any]:

@@ -7,6 +7,7 @@ out when somebody asks, once for each answer; the money is added up from the log
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Any, NamedTuple
 
 from pager.errors import StoreError
@@ -26,6 +27,7 @@ from pager.request_values import CallAddress, Usage
 
 MOST = 200  # sessions that are remembered
 RECENT = 43_200.0  # seconds since its latest call after which a session is not shown any more
+SETTLED = 5.0  # seconds after which what has happened in a session is in the log
 
 
 class PlannedWith(NamedTuple):
@@ -79,6 +81,8 @@ class LiveSession:
     under_way: dict[CallAddress, float] = field(default_factory=dict)  # the start of each call's latest request
     branches: dict[tuple[str, str], LiveBranch] = field(default_factory=dict)  # the latest of a lane and a model
     bill: SessionBill = field(default_factory=SessionBill)
+    changed: float = 0.0  # by a clock that only goes forward: when something last happened, and
+    read: float = 0.0  # when its bill was last read
 
     @property
     def main(self) -> LiveBranch | None:
@@ -110,6 +114,7 @@ class LiveSessions:
     def happened(self, placed: PlacedCall, events: Sequence[Event]) -> None:
         """Take in what happened in a call."""
         session = self._session(placed)
+        session.changed = monotonic()
         for event in events:
             match event:
                 case CallReceived():
@@ -144,13 +149,15 @@ class LiveSessions:
             return
         incoming, paged = placed.incoming, placed.paged
         model, size = incoming.request.model, len(incoming.request.body)
-        by_marks, prices = incoming.dialect.marks_cache, self._models.prices(model)
-        least, held, planned = self._models.cache(model).minimum, 0.0, None
         if paged is not None:
-            terms = paged.terms
-            by_marks, prices, least, held = terms.by_marks, terms.prices, terms.cacheable, paged.table.evidence.held
+            terms, held = paged.terms, paged.table.evidence.held
+            least, by_marks = terms.cacheable, terms.by_marks
+            prompt = cached_prompt(usage, terms.prices, began, by_marks=by_marks, least=least, held=held)
             planned = PlannedWith(paged.rule.policy, paged.outside, terms)
-        prompt = cached_prompt(usage, prices, began, by_marks=by_marks, least=least, held=held)
+        else:
+            least, by_marks = self._models.cache(model).minimum, incoming.dialect.marks_cache
+            prompt = cached_prompt(usage, self._models.prices(model), began, by_marks=by_marks, least=least)
+            planned = None
         before = round(usage.input * size / answer.sent_size) if answer.sent_size else usage.input
         lane = placed.placement.branch.lane
         branch = LiveBranch(placed.address, lane, model, usage, before, prompt, planned)
@@ -164,17 +171,19 @@ class LiveSessions:
 
     def read_bills(self, store: Store, sessions: Sequence[LiveSession]) -> None:
         """Add up what these sessions have cost, by the log; takes a while, and touches nothing else of them."""
-        if self._price is not None:
-            for session in sessions:
-                try:
-                    session.bill.read(store, session.id, self._price)
-                except StoreError:  # other commands say what is wrong with the log
-                    session.bill.dollars = None
+        for session in sessions:
+            if self._price is None or session.read > session.changed + SETTLED:
+                continue
+            session.read = monotonic()
+            try:
+                session.bill.read(store, session.id, self._price)
+            except StoreError:  # other commands say what is wrong with the log
+                session.bill.dollars = None
 
     def described(
         self, sessions: Sequence[LiveSession], hot: HotSessions, keeper: Keeper | None
     ) -> Iterator[dict[str, Any]]:
-        """Each session in plain values."""
+        """Each session in plain values; one may take some milliseconds."""
         for session in sessions:
             branch = session.main
             if branch is None:
