@@ -11,10 +11,12 @@ from pager.paging.priors import (
     Seen,
     Use,
 )
+from pager.paging.returns import Returns
 from pager.tools.decide_forms import OFTEN, usual_chance
 
 UNNAMED = "(a client that does not name itself)"
 HEAD = ("tool", "pages", "needed", "expected", "multiple")
+RETURNED = ("waits for", "ended by", "seen", "expected", "multiple")
 USED = ("tool", "sent", "offered", "called", "chance")
 ROWS = 40
 """Tools of one client program that are listed one by one."""
@@ -33,6 +35,11 @@ def told(lesson: Lesson) -> str:
         lines += [*_harness(known, name, known.harnesses[name]), ""]
     for name in sorted(known.tools):
         lines += [*_owner(known, name, known.tools[name]), ""]
+    for name in sorted(known.pauses):
+        tenant, _, program = name.rpartition(" ")
+        lines += [f"{program or UNNAMED} of {tenant}: pauses of five minutes and more, by what was waited for"]
+        rows = [_returns(kind, returns) for kind, returns in sorted(known.pauses[name].items())]
+        lines += [*_aligned([RETURNED, *rows]), ""]
     for name in sorted(known.lifetimes):
         tenant, dialect, model = name.rsplit(" ", 2)
         lines.append(f"{model} ({dialect}) of {tenant}: a cached prompt outlived {known.lifetimes[name]:,.0f} seconds")
@@ -68,6 +75,10 @@ def _owner(known: Experience, name: str, tools: Mapping[str, Use]) -> Iterator[s
     yield from _aligned([USED, *(_used(tool, tools[tool], chance) for tool, chance in chances)])
     if order[ROWS:]:
         yield f"  and {len(order) - ROWS:,} more, called in {tools[order[ROWS]].called:,} sessions at the most"
+
+
+def _returns(kind: str, returns: Returns) -> tuple[str, ...]:
+    return kind, "calls", f"{returns.seen:g}", f"{returns.expected:.1f}", f"{returns.multiple:.2f}"
 
 
 def _used(tool: str, use: Use, chance: float) -> tuple[str, ...]:

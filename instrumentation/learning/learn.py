@@ -3,12 +3,13 @@
 Every session is folded to its page tables as they were in the end. A page that outlived its grace was asked for again,
 quoted again, or neither. This is compared with how likely a page of its size and age is needed at all: the sums of
 both, tool by tool, show which tools are out of the ordinary. Which of the tools that a session was offered it also
-called is counted for each tenant by itself. Only these sums are kept, and the lengths of branches: no content.
+called, and how often its pauses ended with a call, is counted for each tenant by itself. Only these sums are kept, and
+the lengths of branches: no content.
 """
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ from pager.paging.priors import (
     newest,
     owner,
 )
+from pager.paging.returns import LONGEST, SHORTEST, Pause, Returns, WaitsFor, counted
 from pager.sessions.lineage import Session
 from pager.sessions.rebuild import Rebuilder
 from pager.wire.dialect import Dialect
@@ -170,11 +172,30 @@ class _Uses:
 
 
 @dataclass(slots=True)
+class _Rests:
+    """The pauses of one owner's sessions that were long enough to let a cache expire."""
+
+    sessions: int = 0
+    pauses: list[Pause] = field(default_factory=list)
+
+    def add(self, log: Iterable[Stored]) -> None:
+        """Count one more session."""
+        self.sessions += 1
+        self.pauses += [pause for pause in pauses_in(log) if pause.seconds > SHORTEST]
+
+    def kept(self) -> dict[str, Returns]:
+        """What is kept of it: how often the sessions went on, and how often that was expected, by kind of wait."""
+        sums = {kind: counted(pause for pause in self.pauses if pause.waits_for is kind) for kind in WaitsFor}
+        return {kind.value: Returns(one.seen, round(one.expected, 3)) for kind, one in sums.items() if one.expected}
+
+
+@dataclass(slots=True)
 class _Lessons:
     """What all sessions have shown so far, by their client programs, and by whose these are."""
 
     harnesses: dict[str, _Taught] = field(default_factory=lambda: defaultdict(_Taught))
     owners: dict[str, _Uses] = field(default_factory=lambda: defaultdict(_Uses))
+    rests: dict[str, _Rests] = field(default_factory=lambda: defaultdict(_Rests))
     lifetimes: dict[str, float] = field(default_factory=dict)
 
     def add(self, session: Session, log: Sequence[Stored]) -> None:
@@ -184,6 +205,7 @@ class _Lessons:
             if table.evidence.held > self.lifetimes.get(cache, 0.0):
                 self.lifetimes[cache] = round(table.evidence.held, 1)
         self.harnesses[family_of_harness(session.harness)].add(session, log)
+        self.rests[owner(session.tenant, session.harness)].add(log)
         if session.pages.toolsets:
             self.owners[owner(session.tenant, session.harness)].add(session, log)
 
@@ -191,16 +213,51 @@ class _Lessons:
         """What is kept of the client programs that most sessions are of."""
         harnesses = {name: self.harnesses[name].kept() for name in _largest(self.harnesses, HARNESSES)}
         tools = {name: self.owners[name].kept() for name in _largest(self.owners, OWNERS)}
+        rests = {name: self.rests[name].kept() for name in _largest(self.rests, OWNERS)}
         return Experience(
             {name: known for name, known in harnesses.items() if known != Harness()},
             {name: used for name, used in tools.items() if used},
             {name: self.lifetimes[name] for name in sorted(self.lifetimes)[:CACHES] if self.lifetimes[name] >= LONG},
+            {name: returns for name, returns in rests.items() if returns},
         )
 
 
-def _largest(counted: Mapping[str, _Taught] | Mapping[str, _Uses], most: int) -> list[str]:
+def _largest(taught: Mapping[str, _Taught] | Mapping[str, _Uses] | Mapping[str, _Rests], most: int) -> list[str]:
     """The names of those with most sessions."""
-    return sorted(counted, key=lambda name: (-counted[name].sessions, name))[:most]
+    return sorted(taught, key=lambda name: (-taught[name].sessions, name))[:most]
+
+
+def pauses_in(log: Iterable[Stored]) -> list[Pause]:
+    """The pauses between the calls of each branch, and the one after the session's last call, which never ended.
+
+    Refreshes are no calls, and side requests no work. A branch that another one took the place of has no last pause:
+    nobody waited for it.
+    """
+    latest: dict[int, tuple[int, float]] = {}  # the latest call of each branch that is work: its number, and when
+    called: set[tuple[int, int]] = set()
+    pauses: list[Pause] = []
+    last = -1
+    for row in log:
+        match row.event:
+            case BranchOpened(branch=branch, reason=reason) if reason not in NOT_COUNTED:
+                latest[branch] = (0, row.at)
+            case CallReceived(branch=branch, call=call, attempt=1) if branch in latest:
+                before, at = latest[branch]
+                if before:
+                    pauses.append(Pause(row.at - at, _waited_for(called, branch, before)))
+                latest[branch], last = (call, row.at), branch
+            case ToolCalled(branch=branch, call=call):
+                called.add((branch, call))
+            case _:
+                pass
+    if pauses:
+        pauses.append(Pause(LONGEST, _waited_for(called, last, latest[last][0]), returned=False))
+    return pauses
+
+
+def _waited_for(called: Collection[tuple[int, int]], branch: int, call: int) -> WaitsFor:
+    """What was waited for after a call: its tools, if it called any."""
+    return WaitsFor.TOOL if (branch, call) in called else WaitsFor.USER
 
 
 def _pages(session: Session) -> Iterator[tuple[Page, int]]:

@@ -25,7 +25,7 @@ from pager.paging import held_calls, planner
 from pager.paging.conditions import terms_under
 from pager.paging.credit import NOTHING, Totals
 from pager.paging.held_calls import ROUNDS, Refusal, Replies
-from pager.paging.keep_warm import KeepWarm, Resting, WaitsFor
+from pager.paging.keep_warm import KeepWarm, Resting
 from pager.paging.pages.page import Page
 from pager.paging.pages.page_table import PageTable, Refresh, Slot
 from pager.paging.pages.session_pages import SessionPages, TableSource
@@ -35,6 +35,7 @@ from pager.paging.planner import Terms
 from pager.paging.policy import Policy, View
 from pager.paging.policy_choice import NamedPolicy
 from pager.paging.render import with_stubs
+from pager.paging.returns import WaitsFor
 from pager.pricing.mark_cache import FIVE_MINUTES
 from pager.pricing.prices import ASKING
 from pager.pricing.rates import Models
@@ -176,7 +177,7 @@ class Player:
         """Play all calls."""
         for call, needs in zip(self._prepared.calls, self._prepared.needs, strict=True):
             self._refresh(call.step.at)
-            self._due.pop(call.step.branch, None)
+            self._go_on(call)
             self._play(call, needs)
             self.tally.so_far.append(self.bill.charged.cost)
         self._refresh(inf)
@@ -252,6 +253,14 @@ class Player:
         times = self._keep_warm.refreshes(resting)
         if times:
             self._due[step.branch] = DueRefreshes([step.at + after for after in times], prompt, turn, resting)
+
+    def _go_on(self, call: PreparedCall) -> None:
+        """End the rest of what a call goes on with: its branch, the one it forks from, those it stands in place of."""
+        step, families = call.step, self._prepared.recording.families
+        here = (families.get(step.branch), step.model)
+        for branch, rest in list(self._due.items()):
+            if branch in (step.branch, step.parent) or (families.get(branch), rest.turn.call.step.model) == here:
+                del self._due[branch]
 
     def _refresh(self, until: float) -> None:
         """Send the refreshes that are due before this time, of all branches in the order of time."""

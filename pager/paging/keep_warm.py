@@ -14,14 +14,12 @@ time that only this refresh buys, and s_j that it still rests when the next is d
 Nothing here sends anything or reads a clock.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from math import log
 from typing import Protocol
 
 from pager.errors import ConfigError
+from pager.paging.returns import WaitsFor, chance_of_rest
 from pager.pricing.prices import Prices
 
 MARGIN = 20.0
@@ -29,13 +27,6 @@ MARGIN = 20.0
 
 MOST = 60
 """Refreshes that are looked ahead to."""
-
-
-class WaitsFor(StrEnum):
-    """What a session rests for after an answer."""
-
-    TOOL = "tool"  # the answer called a tool, or sub-agents are running
-    USER = "user"  # the answer ended the turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +39,7 @@ class Resting:
     to_go: float  # calls after the next one for which a repack would count
     prices: Prices
     budget: float = float("inf")  # what its refreshes may cost
+    returns: float = 1.0  # how many times as likely as shipped it is that the session goes on
 
     @property
     def refresh_cost(self) -> float:
@@ -121,8 +113,8 @@ def rule_of(text: str) -> KeepWarm | None:
 def _worths(resting: Resting, times: Sequence[float]) -> list[float]:
     """What each refresh is worth if all before it were made; 0 where it does not pay."""
     lifetime, stake, cost = resting.prices.ttl_seconds, resting.stake, resting.refresh_cost
-    rests = [chance_of_rest(resting.waits_for, at) for at in [0.0, *times]]
-    ends = [chance_of_rest(resting.waits_for, at + lifetime) for at in [0.0, *times]]
+    rests = [chance_of_rest(resting.waits_for, at, resting.returns) for at in [0.0, *times]]
+    ends = [chance_of_rest(resting.waits_for, at + lifetime, resting.returns) for at in [0.0, *times]]
     worth, found = 0.0, []
     for number in range(len(times), 0, -1):
         goes_on = (ends[number - 1] - ends[number]) / rests[number]
@@ -130,22 +122,3 @@ def _worths(resting: Resting, times: Sequence[float]) -> list[float]:
         worth = max(0.0, stake * goes_on - cost + still * worth)
         found.append(worth)
     return found[::-1]
-
-
-# The chance that a session which has rested for 280 seconds still rests after so many, counted on every second of 272
-# recorded sessions of a coding agent (516 such pauses); some never go on.
-_MOMENTS = (280.0, 580.0, 860.0, 1_140.0, 1_420.0, 1_980.0, 3_600.0, 7_200.0, 21_600.0, 43_200.0)
-_RESTS = {
-    WaitsFor.TOOL: (1.0, 0.645, 0.56, 0.482, 0.47, 0.446, 0.386, 0.361, 0.337, 0.331),
-    WaitsFor.USER: (1.0, 0.686, 0.583, 0.523, 0.5, 0.471, 0.423, 0.397, 0.369, 0.363),
-}
-
-
-def chance_of_rest(waits_for: WaitsFor, seconds: float) -> float:
-    """The chance that a session that rests long enough to matter still rests after so many seconds."""
-    rests = _RESTS[waits_for]
-    at = bisect_right(_MOMENTS, seconds)
-    if at == 0 or at == len(_MOMENTS):
-        return rests[max(0, at - 1)]
-    done = log(seconds / _MOMENTS[at - 1]) / log(_MOMENTS[at] / _MOMENTS[at - 1])
-    return rests[at - 1] + done * (rests[at] - rests[at - 1])

@@ -13,12 +13,13 @@ import numpy as np
 
 from pager.log.events import RepackCause
 from pager.paging.credit import SESSION_SHARE
-from pager.paging.keep_warm import Resting, WaitsFor
+from pager.paging.keep_warm import Resting
 from pager.paging.pages.page import GRACE, Page, is_failing, is_reused, pin_holds
 from pager.paging.pages.page_arrays import Columns, LazyPages, columns
 from pager.paging.pages.page_table import PageTable
 from pager.paging.policy import Decision, Policy, View
 from pager.paging.priors import SHIPPED, Experience
+from pager.paging.returns import WaitsFor, counted_alive, usual_multiple
 from pager.pricing.prices import TOOL, Prices
 from pager.pricing.token_scale import Yardstick
 from pager.pricing.tokens import BYTES_A_TOKEN
@@ -38,6 +39,9 @@ LONG_READY_SHARE = 0.05
 LONG = 60
 USUAL = 30
 """Calls that a branch is taken to have where nothing is known of its client program."""
+
+COMPACTED_AT = 0.8
+"""The share of the window at which clients write a summary and begin anew: no repack counts for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +216,13 @@ def resting(policy: Policy, table: PageTable, outside: int, terms: Terms, waits_
     freed = _allowed(policy.choose(seen), table, seen).saved if columns(seen.pages).evictable.any() else 0
     between = (seen.call + 8) / (seen.colds + 0.5)
     left = 2.0 * seen.call if seen.to_go is None else seen.to_go
+    growth = max(1.0, seen.tokens / max(1, seen.call))
+    left = min(left, max(0.0, COMPACTED_AT * terms.window - seen.tokens) / growth)
     lent = terms.session_share * table.account.cost(terms.prices) if terms.credit is None else seen.credit
     budget = max(0.0, seen.saved - seen.spent + lent)
-    return Resting(seen.tokens, seen.tokens - freed, waits_for, min(left, between), terms.prices, budget)
+    returns = usual_multiple(waits_for, seen.tokens, seen.call) * counted_alive(table.pauses).multiple
+    returns *= terms.experience.returns(terms.tenant, terms.harness, waits_for)
+    return Resting(seen.tokens, seen.tokens - freed, waits_for, min(left, between), terms.prices, budget, returns)
 
 
 def _allowed(decision: Decision, table: PageTable, seen: View) -> Plan:

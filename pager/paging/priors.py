@@ -17,6 +17,7 @@ import msgspec
 from pager.errors import StoreCorrupt
 from pager.log.events import Learned
 from pager.log.store import Stored
+from pager.paging.returns import Returns, WaitsFor
 from pager.tools.known_agents import plain_name
 
 SIZE = 1_300
@@ -130,12 +131,14 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known, by the client program; which tools are called, by the tenant and the client program.
 
     What a tenant's tools are called is nobody else's business. ``lifetimes`` are the longest pauses, in seconds, that a
-    cached prompt was seen to outlive, by the tenant, the wire format and the model.
+    cached prompt was seen to outlive, by the tenant, the wire format and the model. ``pauses`` says how often resting
+    sessions went on, by the tenant and the client program, and by what they waited for.
     """
 
     harnesses: Mapping[str, Harness] = {}
     tools: Mapping[str, Mapping[str, Use]] = {}
     lifetimes: Mapping[str, float] = {}
+    pauses: Mapping[str, Mapping[str, Returns]] = {}
 
     def encode(self) -> bytes:
         """The same content always as the same bytes."""
@@ -144,7 +147,7 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def version(self) -> str:
         """The name of this content; empty for the one that is shipped."""
-        return sha256(self.encode()).hexdigest() if self.harnesses or self.tools or self.lifetimes else ""
+        return sha256(self.encode()).hexdigest() if self != SHIPPED else ""
 
     def usual(self, harness: str, tool: str, *, argument: bool) -> float:
         """How often pages of this tool are needed again, as a multiple of what is usual for their sizes and ages."""
@@ -176,6 +179,10 @@ class Experience(msgspec.Struct, frozen=True, omit_defaults=True):
     def lifetime(self, tenant: str, dialect: str, model: str) -> float:
         """The longest pause that this tenant's cached prompts to a model were seen to outlive; 0 where none was."""
         return self.lifetimes.get(cache_of(tenant, dialect, model), 0.0)
+
+    def returns(self, tenant: str, harness: str, waits_for: WaitsFor) -> float:
+        """How many times as likely as shipped a session of this tenant's program goes on after a pause."""
+        return self.pauses.get(owner(tenant, harness), {}).get(waits_for, Returns()).multiple
 
     def _known(self, harness: str) -> Harness:
         return self.harnesses.get(family_of_harness(harness), _NOTHING)

@@ -16,8 +16,9 @@ from pager.config.settings import KeepWarmSettings
 from pager.errors import NotUnderstood
 from pager.log.events import Warmed, WarmingEnd, WarmingStopped
 from pager.paging import planner
-from pager.paging.keep_warm import FixedRefreshes, KeepWarm, PricedRefreshes, WaitsFor
+from pager.paging.keep_warm import FixedRefreshes, KeepWarm, PricedRefreshes
 from pager.paging.pager import Paged
+from pager.paging.returns import WaitsFor
 from pager.pricing.rates import Models
 from pager.proxy import log_records
 from pager.proxy.call_log import CallLog

@@ -79,8 +79,10 @@ def test_what_the_log_teaches_is_told_and_logged(tmp_path, capsys):
     assert lines[0] == "claude-cli: 2 branches, 7.5 calls in the median"
     assert lines[1].split() == ["tool", "pages", "needed", "expected", "multiple"]
     assert lines[2].split() == ["Read", "results", "1.2", f"{seen.expected:.1f}", f"{multiple:.2f}"]
-    assert lines[4].startswith(f"version {known.version} (2 sessions, events up to ")
-    assert lines[5] == "logged: sessions that begin from now on use it"
+    assert lines[4] == "claude-cli of local: pauses of five minutes and more, by what was waited for"
+    assert lines[5].split() == ["waits", "for", "ended", "by", "seen", "expected", "multiple"]
+    assert lines[8].startswith(f"version {known.version} (2 sessions, events up to ")
+    assert lines[9] == "logged: sessions that begin from now on use it"
 
 
 def test_what_is_known_already_is_not_logged_again(tmp_path, capsys):

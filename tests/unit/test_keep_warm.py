@@ -12,10 +12,9 @@ from pager.paging.keep_warm import (
     FixedRefreshes,
     PricedRefreshes,
     Resting,
-    WaitsFor,
-    chance_of_rest,
     rule_of,
 )
+from pager.paging.returns import WaitsFor
 from pager.pricing.prices import Prices
 
 
@@ -86,12 +85,6 @@ def test_a_fixed_rule_refreshes_whatever_it_costs_from_a_size_on():
 
 def test_a_fixed_rule_that_would_come_late_does_not_come():
     assert count(resting(), FixedRefreshes(2, 300.0)) == 0
-
-
-@given(st.sampled_from(WaitsFor), st.lists(st.floats(0, 1e6), min_size=2))
-def test_the_longer_a_session_rests_the_fewer_still_do(waits_for, moments):
-    chances = [chance_of_rest(waits_for, at) for at in sorted(moments)]
-    assert all(0 < later <= sooner <= 1 for sooner, later in pairwise(chances))
 
 
 @given(

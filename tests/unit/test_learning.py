@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from hashlib import sha256
 
 import msgspec
@@ -18,6 +19,7 @@ from instrumentation.learning.learn import (
     Lesson,
     keep,
     learn,
+    pauses_in,
     spread,
 )
 from pager.log.events import (
@@ -28,8 +30,9 @@ from pager.log.events import (
     SessionOpened,
     ToolCalled,
     ToolsDecided,
+    Warmed,
 )
-from pager.log.store import Batch
+from pager.log.store import Batch, Stored
 from pager.log.stores import open_store
 from pager.paging.pages.page import tokens_of
 from pager.paging.pages.stub import handle_of
@@ -45,6 +48,7 @@ from pager.paging.priors import (
     family_of_harness,
     newest,
 )
+from pager.paging.returns import Returns, WaitsFor, chance_of_rest
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.request_values import Answer, Usage
@@ -75,6 +79,15 @@ def growing(*steps):
     for step in steps:
         histories.append(histories[-1] + step)
     return histories[1:]
+
+
+def received(number, branch=0):
+    return CallReceived(branch, number, 1, "chat", "/", "m", False, body="", size=0, skeleton="", cuts=[])
+
+
+def at(time, *events):
+    """Events as they are stored at this time."""
+    return [Stored(0, "s_1", time, event) for event in events]
 
 
 def idle(calls, after=0):
@@ -264,6 +277,39 @@ def test_a_branch_whose_opening_is_lost_does_not_count():
     log.store.append(Batch("s_1", BEGUN, events)).result()
     lesson = log.learned()
     assert (lesson.experience, lesson.sessions, lesson.unread) == (SHIPPED, 1, ())
+
+
+# Pauses
+
+
+def test_pauses_that_ended_with_a_call_stand_beside_how_many_were_expected_to():
+    calling = [*used("c1"), *used("c2")]
+    log = Log().played(*growing(calling, *idle(2)), apart=400.0)
+    returns = log.learned().experience.pauses["local claude-cli"]
+    gone = -math.log(chance_of_rest(WaitsFor.USER, HOUR))
+    waited = -math.log(chance_of_rest(WaitsFor.USER, 400.0))
+    assert returns == {"user": Returns(2.0, pytest.approx(2 * waited + gone, abs=0.001))}
+
+
+def test_waiting_for_a_tool_is_told_from_waiting_for_the_user():
+    events = [BranchOpened(0, "root", "chat"), received(1), ToolCalled(0, 1, 1, 0, "read", "c1", "", "")]
+    rows = [*at(0.0, *events), *at(500.0, received(2)), *at(9_000.0, received(3))]
+    tool, user, last = pauses_in(rows)
+    assert tool == (500.0, WaitsFor.TOOL, True)
+    assert user == (8_500.0, WaitsFor.USER, True)
+    assert last == (HOUR, WaitsFor.USER, False)
+
+
+def test_refreshes_and_side_requests_are_no_calls():
+    usage = Usage(40_000, 40_000)
+    warmed = Warmed(0, 1, 1, at=280.0, refresh=1, usage=usage, cost=4.0, stake=9.0, lifetime=300.0)
+    rows = [*at(0.0, BranchOpened(0, "root", "chat"), received(1)), *at(280.0, warmed)]
+    rows += [*at(300.0, BranchOpened(1, "side", "chat"), received(1, branch=1)), *at(500.0, received(2))]
+    assert [pause.seconds for pause in pauses_in(rows)] == [500.0, HOUR]
+
+
+def test_a_session_of_one_call_has_no_pause():
+    assert pauses_in(at(0.0, BranchOpened(0, "root", "chat"), received(1))) == []
 
 
 # Sessions

@@ -168,6 +168,19 @@ def test_a_refresh_in_a_pause_costs_reading_and_spares_writing():
     assert warm.cost == pytest.approx(cold.cost - (1.25 - 0.1) * first + spent)
 
 
+@pytest.mark.parametrize(
+    ("families", "model", "refreshes"),
+    [({}, "", 1), ({0: b"a", 1: b"a"}, "", 1), ({0: b"a", 1: b"b"}, "", 2), ({0: b"a", 1: b"a"}, "haiku", 2)],
+)
+def test_a_branch_in_whose_place_another_went_on_is_kept_warm_no_longer(families, model, refreshes):
+    (step,) = session("a").steps
+    other = step._replace(at=200.0, branch=1, model=model)  # as after a compaction, unless it is of another agent
+    prepared = Prepared(Recording("s", "chat", [step, other], families=families), load("chat"))
+    player = Player(prepared, lambda _: Never(), MODELS, keep_warm=FixedRefreshes(1, 280.0))
+    player.play()
+    assert player.outcome("never").refreshes == refreshes
+
+
 def test_a_recorded_call_has_the_lifetime_that_was_granted_and_the_next_one_keeps_it():
     long, short = Usage(9_000, 0, 9_000, written_1h=9_000), Usage(9_000, 0, 9_000, written_5m=9_000)
     steps = session("a", "b", "c", "d").steps

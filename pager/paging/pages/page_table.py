@@ -48,6 +48,7 @@ from pager.paging.pages.page import (
 from pager.paging.pages.page_arrays import Mirror
 from pager.paging.pages.staleness import Deed, Supersession, deed_of
 from pager.paging.pages.stub import longer, main_argument
+from pager.paging.returns import SHORTEST, Pause, WaitsFor
 from pager.pricing.mark_cache import (
     FIVE_MINUTES,
     MOST_MARKS,
@@ -222,6 +223,7 @@ class PageTable:
     facts: list[str] = field(default_factory=list)
     account: Account = field(default_factory=Account)
     gaps: list[float] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)  # those of some length, whether or not it was kept warm in them
     prompt: int = 0
     before: int = 0
     around: str = ""
@@ -264,6 +266,7 @@ class PageTable:
         if self.refresh is not None:
             self.account.rescued += self.refresh.rescues(self.at, at)
         self.idle = at - (self.refresh.at if self.refresh else self.at) if self.call else 0.0
+        pause = at - self.at if self.call and attempt == 1 else 0.0
         self.refresh = None
         if self.call and attempt == 1:
             self.gaps.append(self.idle)
@@ -283,6 +286,9 @@ class PageTable:
         while place < len(items.digests):
             new = place >= fresh_from and items.norms[place] not in repeated
             place = self._take(place, items, view, legs.get(place), new=new)
+        if pause > SHORTEST:
+            answered = any(view.contents(new).results for new in range(fresh_from, len(items.norms)))
+            self.pauses.append(Pause(pause, WaitsFor.TOOL if answered else WaitsFor.USER))
         if len(self.known) > len(self.pages):  # what left the prompt is another page when it comes back
             here = {page.name: page for page in self.pages}
             for name in self.known.keys() - here.keys():
@@ -555,6 +561,7 @@ class PageTable:
             held=self.held.copy(),
             yardstick=self.yardstick.copy(),
             gaps=list(self.gaps),
+            pauses=list(self.pauses),
             windows=dict(self.windows),
             _news=list(self._news),
             _past=self._past.copy(self.known, pages),
