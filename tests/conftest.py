@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -133,10 +134,12 @@ def _model(backstage) -> Iterator[ScriptedModel]:
 
 
 @pytest.fixture
-def scripted(_model) -> ScriptedModel:
-    """The scripted model; ``play`` begins a script."""
+def scripted(request, _model) -> Iterator[ScriptedModel]:
+    """The scripted model; ``play`` begins a script. No test that is not marked so may have it refresh a prompt."""
     _model.play(Script())
-    return _model
+    yield _model
+    if request.node.get_closest_marker("keeps_warm") is None:
+        assert not any(map(is_refresh, _model.received)), "the proxy has sent what no client asked for"
 
 
 @pytest.fixture(scope="session")
@@ -155,6 +158,11 @@ def proxy(_proxy, scripted) -> Proxy:
 def start_proxy(scripted, tmp_path):
     """Starts a proxy of one's own with further flags, as a context manager."""
     return lambda *flags: running_proxy(scripted.url, tmp_path / "data", *flags)
+
+
+def is_refresh(received: Received) -> bool:
+    """Whether a request only keeps its prompt in the cache: on Messages there is a form for it."""
+    return re.search(rb'"max_tokens":\s*0[,}]', received.body) is not None
 
 
 def end_to_end(received: Received) -> tuple[str, str, list[tuple[str, str]], bytes]:

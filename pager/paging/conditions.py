@@ -113,10 +113,10 @@ def marked_prices(prices: Prices, table: PageTable) -> Prices:
 
 def tool_slot_of(dialect: Dialect, request: Request) -> ToolSlot | str:
     """Where a request takes the tool that brings pages back; in words why it can't be paged, where it can't."""
-    return _summary(request) or dialect.tool_slot(request)
+    return summary_asked(request) or dialect.tool_slot(request)
 
 
-def _summary(request: Request) -> str:
+def summary_asked(request: Request) -> str:
     """Why a request must see its whole history: it asks for a summary of it. Empty if it does not."""
     metadata = request.members.get("client_metadata")
     if metadata is not None and _COMPACTION.search(request.body, metadata.start, metadata.end):

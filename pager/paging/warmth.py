@@ -11,10 +11,10 @@ Nothing here reads a clock: the moment of the latest request is passed in.
 from dataclasses import dataclass
 
 from pager.paging import planner
-from pager.paging.keep_warm import WaitsFor
 from pager.paging.pages.page_table import PageTable
 from pager.paging.planner import Terms
 from pager.paging.policy import Policy
+from pager.paging.returns import WaitsFor
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.pricing.prices import Prices
 from pager.request_values import Usage

@@ -2,7 +2,8 @@
 
 What pays is decided in ``pager.paging.keep_warm``; this module has the clock and the network. A refresh is the branch's
 latest outgoing request in the form that the provider has for it. The client's credential is kept in memory with it,
-only while a refresh may follow. Any trouble ends it for that pause; refreshes never delay a call.
+only while a refresh may follow. Any trouble ends it for that pause; a refresh that reads nothing, or is refused, ends
+it for the branch. Refreshes never delay a call.
 """
 
 import asyncio
@@ -11,16 +12,18 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import perf_counter, time
+from typing import NamedTuple
 
 from pager.config.settings import KeepWarmSettings
 from pager.errors import NotUnderstood
-from pager.log.events import Warmed, WarmingEnd, WarmingStopped
+from pager.log.events import BranchReason, Warmed, WarmingEnd, WarmingStopped
 from pager.paging import planner
+from pager.paging.conditions import summary_asked
 from pager.paging.keep_warm import FixedRefreshes, KeepWarm, PricedRefreshes
 from pager.paging.pager import Paged
 from pager.paging.returns import WaitsFor
 from pager.pricing.rates import Models
-from pager.proxy import log_records
+from pager.proxy import log_records, redaction
 from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.log_records import PlacedCall
@@ -32,8 +35,8 @@ from pager.sessions.identity import is_subscription
 LATEST = 10.0  # seconds before the end of a lifetime after which no refresh is sent any more
 LARGEST_ANSWER = 1 << 20  # bytes
 DAY = 86_400.0
-Lane = tuple[str, str]
-"""A session, and the sub-agent in it where the client names them: only one of its branches is the latest."""
+SESSIONS = 1_000  # of which it is known at most that sub-agents work
+RUNNING = 900.0  # seconds after its latest call for which a sub-agent that has not ended its turn is taken to work
 
 log = logging.getLogger("ctxpager")
 
@@ -42,8 +45,9 @@ log = logging.getLogger("ctxpager")
 class Rest:
     """A branch that rests and is to be kept warm; ``due`` are the moments of its refreshes."""
 
-    call: PlacedCall
+    call: PlacedCall  # its latest
     paged: Paged
+    waits_for: WaitsFor
     stake: float  # what a call to the warm prompt saves, in units of one uncached input token
     request: SentRequest
     due: deque[float]
@@ -63,6 +67,27 @@ class SpentMoney:
         while self.spent and self.spent[0][0] <= now - DAY:
             self.spent.popleft()
         return sum(dollars for _, dollars in self.spent)
+
+    def correct(self, at: float, expected: float, dollars: float) -> None:
+        """Have what was spent at this time by what it was in the end, in place of what was expected."""
+        with suppress(ValueError):  # it is no longer of the last 24 hours
+            self.spent[self.spent.index((at, expected))] = (at, dollars)
+
+
+class Agent(NamedTuple):
+    """Who makes calls: an agent of a session, by how its histories begin, with a model, whose cache is its own.
+
+    Of all branches that begin alike only the latest goes on: a compaction, or a rewind, begins a new one.
+    """
+
+    session: str
+    family: bytes
+    model: str
+
+    @classmethod
+    def of(cls, call: PlacedCall) -> "Agent":
+        """Who makes a call."""
+        return cls(call.session.id, call.placement.branch.family, call.incoming.request.model)
 
 
 def rule_of(settings: KeepWarmSettings) -> KeepWarm | None:
@@ -94,7 +119,8 @@ class Keeper:
         self._models = models
         self._fail_open = fail_open
         self._told_time = told_time  # whether the clock is that of the clients' headers
-        self._resting: dict[Lane, Rest] = {}
+        self._resting: dict[Agent, Rest] = {}
+        self._subagents: dict[str, dict[str, float]] = {}  # that work: by session and lane, when they called last
         self._money = SpentMoney()
         self._changed = asyncio.Event()
         self._clock: asyncio.Task[None] | None = None
@@ -119,33 +145,42 @@ class Keeper:
         """Begin or end keeping warm; at the end every kept request is forgotten, with its credential."""
         self.on = on
         if not on:
-            for where in list(self._resting):
-                self._forget(where)
+            self._subagents.clear()
+            for agent in list(self._resting):
+                self._forget(agent)
 
     def spent(self, now: float) -> float:
         """The dollars that refreshes have cost in the last 24 hours."""
         return self._money.in_a_day(now)
 
-    def warm_until(self, session: str, lane: str) -> float | None:
-        """Until when a branch is kept warm if no call comes and no refresh fails; None where it is not."""
-        rest = self._resting.get((session, lane))
-        if rest is None:
-            return None
-        return (rest.due[-1] if rest.due else rest.read_at) + rest.paged.terms.prices.ttl_seconds
+    def warm_until(self, session: str, lane: str, model: str) -> float | None:
+        """Until when an agent's prompt is kept warm if no call comes and no refresh fails; None where it is not."""
+        for agent, rest in self._resting.items():
+            if (agent.session, agent.model) == (session, model) and rest.call.placement.branch.lane == lane:
+                return (rest.due[-1] if rest.due else rest.read_at) + rest.paged.terms.prices.ttl_seconds
+        return None
 
     # ---------------------------------------------------------------- what calls tell
 
     def called(self, call: PlacedCall) -> None:
-        """A real call has come: what its agent did before it rests no longer."""
-        self._forget(_lane(call))
+        """A real call has come: its branch, and any that it goes on in the place of, rests no longer."""
+        lane, here = call.placement.branch.lane, Agent.of(call)
+        if lane and self.on:
+            if len(self._subagents) >= SESSIONS:
+                self._subagents.clear()
+            self._subagents.setdefault(here.session, {})[lane] = call.incoming.at
+        before = {branch.number for branch in (call.placement.branch, call.placement.parent) if branch is not None}
+        for agent, rest in list(self._resting.items()):
+            if agent == here or (agent.session == here.session and rest.call.placement.branch.number in before):
+                self._forget(agent)
 
     def answered(self, call: PlacedCall, paged: Paged, answer: Answer, request: SentRequest) -> None:
         """A call is answered, so that its branch may rest now: plan the refreshes that keep its prompt warm."""
         settings, dialect = self._settings, paged.dialect
-        waits_for = WaitsFor.TOOL if answer.calls else WaitsFor.USER
-        a_subagent_is_done = bool(call.placement.branch.lane) and waits_for is WaitsFor.USER
-        subscribed = is_subscription(call.incoming.headers) and not settings.subscriptions
-        if not self.on or paged.moved_on or a_subagent_is_done or subscribed:
+        waits_for = self._waits_for(call, answer)
+        if not self.on or waits_for is None or not self._goes_on_from(call, paged):
+            return
+        if is_subscription(call.incoming.headers) and not settings.subscriptions:
             return
         if answer.usage is None or not answer.usage.cached + answer.usage.written:  # nothing is known to be cached
             return
@@ -155,45 +190,83 @@ class Keeper:
         times = [after for after in self._rule.refreshes(resting) if after <= settings.longest]
         if times:
             due = deque(request.at + after for after in times)
-            self._resting[_lane(call)] = Rest(call, paged, resting.stake, request, due, request.at)
+            self._forget(Agent.of(call))
+            self._resting[Agent.of(call)] = Rest(call, paged, waits_for, resting.stake, request, due, request.at)
             self._changed.set()
+
+    def _waits_for(self, call: PlacedCall, answer: Answer) -> WaitsFor | None:
+        """What a branch waits for after this answer; None for a sub-agent that is done, which waits for nothing.
+
+        Clients name their sub-agents, or else another agent of the session waits for them meanwhile.
+        """
+        session, lane = call.session.id, call.placement.branch.lane
+        if answer.calls:
+            return WaitsFor.TOOL
+        working = self._subagents.get(session, {})
+        if lane:
+            working.pop(lane, None)
+            return None
+        if any(call.incoming.at - at < RUNNING for at in working.values()):
+            return WaitsFor.TOOL
+        others = (rest for agent, rest in self._resting.items() if agent.session == session)
+        return None if any(rest.waits_for is WaitsFor.TOOL for rest in others) else WaitsFor.USER
+
+    @staticmethod
+    def _goes_on_from(call: PlacedCall, paged: Paged) -> bool:
+        """Whether the branch's next request is expected to begin with what has gone out for this call.
+
+        Not if it went on meanwhile, if another prompt than the paged one went out, for a summary, after which the
+        client begins anew, or for a side request; and not once a refresh of the branch has failed.
+        """
+        opened = call.placement.opened
+        aside = opened is not None and opened.reason == BranchReason.SIDE
+        apart = paged.moved_on or paged.table.evidence.apart
+        return not (apart or aside or paged.table.warming_ended or summary_asked(paged.request))
 
     # ---------------------------------------------------------------- the clock
 
     async def tell(self, now: float, session: str) -> None:
         """Do what is due by this time in the session that its client calls so; for a clock that is told by headers."""
-        for where, rest in list(self._resting.items()):
+        for agent, rest in list(self._resting.items()):
             key = rest.call.history.key
-            while key is not None and key.value == session and where in self._resting and rest.due[0] <= now:
-                await self._refresh(where, rest, rest.due[0])
+            while key is not None and key.value == session and self._is_due(agent, rest, now):
+                await asyncio.wait({self._begin(agent, rest, rest.due[0])})
 
     async def _run(self) -> None:
         while True:
             self._changed.clear()
             now = time()
-            for where, rest in list(self._resting.items()):
-                if rest.sending is None and rest.due[0] <= now:
-                    rest.sending = asyncio.create_task(self._refresh(where, rest, now))
+            for agent, rest in list(self._resting.items()):
+                if self._is_due(agent, rest, now):
+                    self._begin(agent, rest, now)
             waiting = [rest.due[0] for rest in self._resting.values() if rest.sending is None]
             wait = max(0.0, min(waiting) - time()) if waiting else None
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), wait)
 
-    def _forget(self, where: Lane) -> None:
-        rest = self._resting.pop(where, None)
+    def _is_due(self, agent: Agent, rest: Rest, now: float) -> bool:
+        """Whether a refresh is to be sent now; never two of a branch at a time."""
+        return self._resting.get(agent) is rest and rest.sending is None and rest.due[0] <= now
+
+    def _begin(self, agent: Agent, rest: Rest, at: float) -> "asyncio.Task[None]":
+        rest.sending = asyncio.create_task(self._refresh(agent, rest, at))
+        return rest.sending
+
+    def _forget(self, agent: Agent) -> None:
+        rest = self._resting.pop(agent, None)
         if rest is not None and rest.sending is not None:
             rest.sending.cancel()
 
     # ---------------------------------------------------------------- one refresh
 
-    async def _refresh(self, where: Lane, rest: Rest, at: float) -> None:
+    async def _refresh(self, agent: Agent, rest: Rest, at: float) -> None:
         """Send one refresh; whatever goes wrong, the branch is kept warm no longer."""
         whole = False
         with self._fail_open():
             whole = await self._sent(rest, at)
         rest.sending = None
-        if self._resting.get(where) is rest and (not whole or not rest.due):
-            del self._resting[where]
+        if self._resting.get(agent) is rest and (not whole or not rest.due):
+            del self._resting[agent]
         self._changed.set()
 
     async def _sent(self, rest: Rest, at: float) -> bool:
@@ -204,6 +277,7 @@ class Keeper:
         if body is None or not self._may_send(rest, at, dollar):
             return False
         rest.due.popleft()
+        self._money.spent.append((at, self._expected(rest, dollar)))  # even if nobody waits for the answer
         try:
             status, answer = await self._exchange(rest, body, at)
         except NETWORK_ERRORS as error:
@@ -216,7 +290,7 @@ class Keeper:
             return self._stop(rest, at, WarmingEnd.REFUSED, answer[:500].decode("utf-8", "replace"), status)
         cost = _cost(usage, paged)
         rest.sent, rest.read_at = rest.sent + 1, at
-        self._money.spent.append((at, dollar * cost))
+        self._money.correct(at, self._expected(rest, dollar), dollar * cost)
         event = Warmed(
             *paged.where,
             at=at,
@@ -240,10 +314,15 @@ class Keeper:
         settings, prices = self._settings, rest.paged.terms.prices
         if at > rest.read_at + prices.ttl_seconds - LATEST:
             return self._stop(rest, at, WarmingEnd.LATE, f"{at - rest.read_at:.0f} s after the latest request")
-        expected = dollar * prices.read * rest.paged.table.yardstick.tokens(len(rest.request.body))
+        expected = self._expected(rest, dollar)
         if expected > settings.refresh_dollars or expected + self._money.in_a_day(at) > settings.day_dollars:
             return self._stop(rest, at, WarmingEnd.LIMIT, f"it would cost ${expected:.2f}")
         return True
+
+    @staticmethod
+    def _expected(rest: Rest, dollar: float) -> float:
+        """The dollars that a refresh is expected to cost."""
+        return dollar * rest.paged.terms.prices.read * rest.paged.table.yardstick.tokens(len(rest.request.body))
 
     async def _exchange(self, rest: Rest, body: bytes, at: float) -> tuple[int, bytes]:
         """The provider's answer to a refresh: its status and its body."""
@@ -254,16 +333,13 @@ class Keeper:
 
     def _stop(self, rest: Rest, at: float, end: WarmingEnd, detail: str, status: int = 0) -> bool:
         """Say, and log, that a branch is kept warm no longer. Always False."""
-        call = rest.call
+        call, detail = rest.call, redaction.words(detail, rest.call.incoming.secrets)
         words = log.info if end in (WarmingEnd.LATE, WarmingEnd.LIMIT) else log.warning
         words("session %s is kept warm no longer: %s: %s", call.session.id, end, detail)
         event = WarmingStopped(*rest.paged.where, end, detail, status)
+        rest.paged.table.apply(event)
         self._calls.record(call, log_records.warming_stopped(call, event, at))
         return False
-
-
-def _lane(call: PlacedCall) -> Lane:
-    return call.session.id, call.placement.branch.lane
 
 
 def _cost(usage: Usage, paged: Paged) -> float:

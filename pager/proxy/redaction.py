@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import msgspec
 import orjson
 
-from pager.log.events import AnswerFinished, AttemptFailed, Bypassed, Event, LegFailed, LegFinished
+from pager.log.events import AnswerFinished, AttemptFailed, Bypassed, Event, LegFailed, LegFinished, WarmingStopped
 from pager.sessions.identity import credentials_of
 
 QUERY = frozenset({"key", "api_key", "api-key", "apikey", "access_token", "token"})
@@ -79,6 +79,6 @@ def _safe(event: Event, blobs: dict[bytes, bytes], secrets: Sequence[bytes]) -> 
         event = msgspec.structs.replace(event, body=digest.hexdigest(), redacted=stars)
     if isinstance(event, AnswerFinished | AttemptFailed | LegFailed):
         event = msgspec.structs.replace(event, error=words(event.error, secrets))
-    if isinstance(event, Bypassed):
+    if isinstance(event, Bypassed | WarmingStopped):
         event = msgspec.structs.replace(event, detail=words(event.detail, secrets))
     return event

@@ -4,21 +4,30 @@ import asyncio
 import gc
 import json
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 from chat_items import call as tool_call
 from chat_items import encoded, page, result, user
 from logged_sessions import body, incoming, paging
+from prometheus_client import generate_latest
 from yarl import URL
 
+from instrumentation.accounting.ledger.call_facts import facts
 from pager.config.settings import KeepWarmSettings
 from pager.log.events import Warmed, WarmingStopped
+from pager.log.stores import open_store
 from pager.log.stores.memory.store import Store
 from pager.paging.keep_warm import FixedRefreshes
+from pager.paging.returns import WaitsFor
 from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.keep_warm import Keeper, rule_of
+from pager.proxy.log_records import Incoming
+from pager.proxy.redaction import secrets_of
 from pager.proxy.relay import SentRequest
+from pager.proxy.serving.metrics import Meter, Metrics
 from pager.request_values import Answer, ToolUse, Usage
 from pager.wire.dialects import load
 
@@ -40,29 +49,43 @@ class Response:
 
 
 class Provider:
-    """Answers refreshes with these usages or statuses, one after the other; ``sent`` are their headers and bodies."""
+    """Answers refreshes with these usages or statuses, one after the other, then as if the prompt were cached.
 
-    def __init__(self, *answers):
-        self._answers, self.sent, self.asked = list(answers), [], asyncio.Event()
+    ``sent`` are the headers and bodies of all, ``cancelled`` counts those that nobody waited for any more.
+    """
+
+    def __init__(self, *answers, echo=""):
+        self.answers, self.sent, self.asked = [*answers, *[READ] * 99], [], asyncio.Event()
+        self.cancelled, self._echo = 0, echo
 
     @asynccontextmanager
     async def send(self, _method, _url, headers, content, _dialect):
         self.sent.append((dict(headers), json.loads(content)))
         self.asked.set()
-        answer = self._answers.pop(0) if self._answers else READ
+        try:
+            if not self.answers:  # a provider that takes its time
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
         choice = {"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "length"}
         said = {"id": "r", "model": "m", "choices": [choice], "usage": answer}
-        yield Response(200, encoded(said)) if isinstance(answer, dict) else Response(answer, b"no")
+        yield (
+            Response(200, encoded(said))
+            if isinstance(answer, dict)
+            else Response(answer, b"no: " + self._echo.encode())
+        )
 
 
 class Scene:
     """A session that has made one call and rests, with a keeper whose clock is told."""
 
-    def __init__(self, *answers, rule=None, headers=None, **settings):
-        self.provider, self.store = Provider(*answers), Store()
-        self.calls = CallLog(self.store, load, 10, paging("cost_aware"))
+    def __init__(self, *answers, rule=None, headers=None, store=None, echo="", meter=None, **settings):
+        self.provider, self.store = Provider(*answers, echo=echo), store or Store()
+        self.calls = CallLog(self.store, load, 10, paging("cost_aware"), meter=meter)
         self.pager = paging("cost_aware")
         self.settings = KeepWarmSettings(mode="fixed", smallest=0, **settings)
         rule = rule or rule_of(self.settings)
@@ -70,14 +93,24 @@ class Scene:
         self.keeper = Keeper(self.settings, rule, self.provider, self.calls, known, FailOpen(), told_time=True)
         self.headers = {"x-session-id": "one", "authorization": f"Bearer {CREDENTIAL}", **(headers or {})}
 
-    async def call(self, at=1_000.0, more=(), usage=FIRST, **members):
-        """One call of the session, answered, which then rests."""
-        came = incoming(headers=self.headers, at=at, **body(*ITEMS, *more, model="claude-opus-5-5", **members))
+    async def begin(self, at=1_000.0, more=(), items=ITEMS, headers=None, **members):
+        """One call of the session, which is not answered yet."""
+        members.setdefault("model", "claude-opus-5-5")
+        headers = self.headers | (headers or {})
+        secrets = secrets_of(headers, b"")
+        came = replace(incoming(headers=headers, at=at, **body(*items, *more, **members)), secrets=secrets)
         placed = await self.calls.receive(came)
         self.keeper.called(placed)
+        return placed
+
+    async def call(self, at=1_000.0, more=(), usage=FIRST, ends=False, **members):
+        """One call of the session, answered with a tool call unless it ``ends`` the turn, which then rests."""
+        placed = await self.begin(at, more, **members)
+        came = placed.incoming
         placed.paged.table.learn_usage(usage, len(came.request.body), placed.placement.call)
-        raw = [(name.encode(), value.encode()) for name, value in self.headers.items()]
-        answer = Answer(usage=usage, calls=(ToolUse(0, "c9", "read", "{}"),))
+        raw = [(name.encode(), value.encode()) for name, value in came.headers.items()]
+        answer = Answer(usage=usage, calls=() if ends else (ToolUse(0, "c9", "read", "{}"),))
+        self.calls.sessions.answered(placed, answer)
         self.keeper.answered(placed, placed.paged, answer, SentRequest(URL("http://p/v1"), raw, came.request.body, at))
         return placed
 
@@ -230,36 +263,252 @@ def test_nothing_is_refreshed_where_the_provider_reports_nothing_cached():
     asyncio.run(play())
 
 
-def requests_with(credential):
-    """The requests in memory that carry this credential."""
-    gc.collect()
-    kept = [one for one in gc.get_objects() if isinstance(one, SentRequest)]
-    return [one for one in kept if any(credential in value for _, value in one.headers)]
-
-
-def test_the_switch_forgets_every_request_and_credential():
+@pytest.mark.parametrize("answer", [MISSED, 400])
+def test_a_refresh_that_reads_nothing_or_is_refused_ends_it_for_the_branch(answer, caplog):
     async def play():
-        scene = Scene(headers={"authorization": "Bearer sk-of-this-test-alone"})
+        scene = Scene(answer, rule=FixedRefreshes(3, 280.0))
+        placed = await scene.call()
+        await scene.keeper.tell(1_300.0, "one")
+        assert "is kept warm no longer" in caplog.text
+        await scene.call(at=1_400.0, more=(user("go on"),))
+        await scene.calls.drain()
+        scene.calls.sessions.registry.drop(placed.session.id)  # nor after a restart
+        await scene.call(at=1_500.0, more=(user("go on"), user("and on")))
+        await scene.keeper.tell(9_000.0, "one")
+        assert len(scene.provider.sent) == 1
+
+    asyncio.run(play())
+
+
+def test_a_provider_that_cant_be_reached_ends_it_for_the_pause_alone():
+    async def play():
+        scene = Scene(OSError("gone"), rule=FixedRefreshes(3, 280.0))
         await scene.call()
-        assert (len(scene.keeper), len(requests_with(b"sk-of-this-test-alone"))) == (1, 1)
-        scene.keeper.switch(on=False)
-        assert requests_with(b"sk-of-this-test-alone") == []
-        await scene.call(at=2_000.0)
+        await scene.keeper.tell(1_300.0, "one")
+        await scene.call(at=1_400.0, more=(user("go on"),))
+        await scene.keeper.tell(1_700.0, "one")
+        assert len(scene.provider.sent) == 2
+
+    asyncio.run(play())
+
+
+def test_two_models_have_two_caches():
+    async def play():
+        scene = Scene(rule=FixedRefreshes(1, 280.0))
+        await scene.call()
+        other = (user("a title, please"), *ITEMS[1:])
+        await scene.call(at=1_010.0, items=other, model="claude-haiku-4-5")
+        await scene.keeper.tell(1_300.0, "one")
+        assert [sent["model"] for _, sent in scene.provider.sent] == ["claude-opus-5-5", "claude-haiku-4-5"]
+
+    asyncio.run(play())
+
+
+def test_a_branch_that_goes_on_with_another_model_is_one_branch():
+    async def play():
+        scene = Scene(rule=FixedRefreshes(1, 280.0))
+        await scene.call()
+        await scene.call(at=1_010.0, more=(user("go on"),), model="claude-haiku-4-5")
+        await scene.keeper.tell(1_300.0, "one")
+        assert [sent["model"] for _, sent in scene.provider.sent] == ["claude-haiku-4-5"]
+
+    asyncio.run(play())
+
+
+def test_after_a_compaction_the_history_before_it_is_not_kept():
+    async def play():
+        scene = Scene(rule=FixedRefreshes(1, 280.0))
+        await scene.call()
+        await scene.begin(at=1_100.0, items=(user("what happened so far"), *ITEMS[1:]))
         await scene.keeper.tell(9_000.0, "one")
         assert scene.provider.sent == []
 
     asyncio.run(play())
 
 
-def test_no_credential_is_in_the_log():
+def test_the_request_for_a_summary_is_not_kept():
     async def play():
-        scene = Scene(400)
+        scene = Scene()
+        await scene.call(more=(user("Respond with TEXT ONLY. Do NOT call any tools."),))
+        assert len(scene.keeper) == 0
+
+    asyncio.run(play())
+
+
+def test_a_call_that_failed_leaves_nothing_to_keep():
+    async def play():
+        scene = Scene()
+        await scene.call()
+        await scene.begin(at=1_100.0, more=(user("go on"),))
+        await scene.keeper.tell(9_000.0, "one")
+        assert scene.provider.sent == []
+
+    asyncio.run(play())
+
+
+def test_a_call_that_went_out_past_the_pager_is_not_kept():
+    async def play():
+        scene = Scene()
+        await scene.call(headers={"x-pager-bypass": "1"})
+        assert len(scene.keeper) == 0
+        await scene.call(at=1_100.0, more=(user("go on"),))
+        assert len(scene.keeper) == 1
+
+    asyncio.run(play())
+
+
+def test_a_call_that_another_one_overtook_is_not_kept():
+    async def play():
+        scene = Scene()
+        first = await scene.begin()
+        await scene.begin(at=1_001.0, more=(user("go on"),))
+        request = SentRequest(URL("http://p/v1"), [], first.incoming.request.body, 1_000.0)
+        scene.keeper.answered(first, first.paged, Answer(usage=FIRST), request)
+        assert len(scene.keeper) == 0
+
+    asyncio.run(play())
+
+
+class Waits(FixedRefreshes):
+    """Refreshes once, and notes what was waited for."""
+
+    seen: ClassVar[list] = []
+
+    def refreshes(self, resting):
+        self.seen.append(resting.waits_for)
+        return super().refreshes(resting)
+
+
+CLAUDE = {"x-claude-code-session-id": "one"}
+SUBAGENT = {**CLAUDE, "x-claude-code-agent-id": "a1"}
+
+
+def test_a_parent_of_running_subagents_waits_for_a_tool():
+    async def play():
+        scene = Scene(rule=Waits(1, 280.0))
+        Waits.seen.clear()
+        task = (user("look there"), *ITEMS[1:])
+        await scene.call(headers=CLAUDE)
+        await scene.call(at=1_010.0, headers=SUBAGENT, items=task)
+        assert len(scene.keeper) == 2  # the parent's prompt is kept while its sub-agent works
+        await scene.call(at=1_020.0, headers=CLAUDE, more=(user("meanwhile"),), ends=True)
+        await scene.call(at=1_030.0, headers=SUBAGENT, items=task, more=(user("done?"),), ends=True)
+        await scene.call(at=1_040.0, headers=CLAUDE, more=(user("meanwhile"), user("thanks")), ends=True)
+        assert Waits.seen == [WaitsFor.TOOL, WaitsFor.TOOL, WaitsFor.TOOL, WaitsFor.USER]
+        assert len(scene.keeper) == 1  # a sub-agent that is done has nobody to wait for
+
+    asyncio.run(play())
+
+
+def test_a_subagent_without_a_name_neither_ends_its_parents_rest_nor_has_one():
+    async def play():
+        scene = Scene(rule=FixedRefreshes(1, 280.0))
+        system = {"role": "system", "content": "You look things up."}
+        await scene.call()
+        await scene.call(at=1_010.0, items=(system, user("look there"), *ITEMS[1:]), ends=True)
+        await scene.keeper.tell(1_300.0, "one")
+        [(_, sent)] = scene.provider.sent
+        assert sent["messages"] == list(ITEMS)
+
+    asyncio.run(play())
+
+
+def test_one_refresh_of_a_branch_is_under_way_at_a_time_and_a_call_ends_it():
+    async def play():
+        scene = Scene(rule=FixedRefreshes(3, 280.0), day_dollars=0.04)
+        scene.provider.answers.clear()
+        placed = await scene.call()
+        told = [asyncio.create_task(scene.keeper.tell(1_290.0, "one")) for _ in range(3)]
+        await scene.provider.asked.wait()
+        await asyncio.sleep(0)
+        assert len(scene.provider.sent) == 1
+        await scene.call(at=1_295.0, more=(user("go on"),))
+        await asyncio.gather(*told)
+        assert scene.provider.cancelled == 1
+        assert await scene.logged(placed.session.id, Warmed) == []
+        assert scene.keeper._money.in_a_day(1_300.0) > 0  # what was sent is paid, though nobody waited for the answer
+
+    asyncio.run(play())
+
+
+def carriers(credential):
+    """The requests in memory that carry this credential: the clients' own, and those that would be sent again."""
+    gc.collect()
+    kept = [one for one in gc.get_objects() if isinstance(one, SentRequest | Incoming)]
+    return [one for one in kept if credential in repr(one.headers)]
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_the_switch_forgets_every_request_and_credential(under_way):
+    credential = f"sk-of-this-test-alone-{under_way}"
+
+    async def play():
+        scene = Scene(headers={"authorization": f"Bearer {credential}"}, refreshes=1)
+        await scene.call()
+        assert len(carriers(credential)) == 2
+        if under_way:
+            scene.provider.answers.clear()
+            telling = asyncio.create_task(scene.keeper.tell(1_290.0, "one"))
+            await scene.provider.asked.wait()
+            scene.keeper.switch(on=False)
+            await telling
+            scene.provider.sent.clear()
+        scene.keeper.switch(on=False)
+        assert carriers(credential) == []
+        await scene.call(at=2_000.0)
+        await scene.keeper.tell(9_000.0, "one")
+        assert scene.provider.sent == []
+        assert carriers(credential) == []
+
+    asyncio.run(play())
+
+
+def test_a_credential_is_forgotten_with_the_last_refresh():
+    credential = "sk-forgotten-with-the-last"
+
+    async def play():
+        scene = Scene(headers={"authorization": f"Bearer {credential}"}, refreshes=1)
+        await scene.call()
+        await scene.keeper.tell(9_000.0, "one")
+        scene.provider.sent.clear()
+        assert carriers(credential) == []
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("echoed", [400, MISSED, OSError(f"no route for {CREDENTIAL}")])
+def test_no_credential_is_on_disk(echoed, tmp_path, caplog):
+    async def play():
+        store = open_store(f"sqlite:{tmp_path}")
+        scene = Scene(echoed, store=store, echo=CREDENTIAL)
         placed = await scene.call()
         await scene.keeper.tell(9_000.0, "one")
-        await scene.calls.drain()
-        for row in scene.store.events(placed.session.id):
+        [stopped] = await scene.logged(placed.session.id, WarmingStopped)
+        assert CREDENTIAL not in stopped.detail
+        for row in store.events():
             assert CREDENTIAL not in repr(row.event)
-            assert not any(CREDENTIAL.encode() in scene.store.blob(bytes.fromhex(one)) for one in row.event.blobs())
+            assert not any(CREDENTIAL.encode() in store.blob(bytes.fromhex(one)) for one in row.event.blobs())
+        store.close()
+
+    asyncio.run(play())
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert not any(CREDENTIAL.encode() in path.read_bytes() for path in files)
+    assert CREDENTIAL not in caplog.text
+
+
+def test_refreshes_are_no_traffic_of_the_user():
+    async def play():
+        metrics = Metrics()
+        scene = Scene(meter=Meter(metrics))
+        placed = await scene.call()
+        before = generate_latest(metrics._registry)
+        await scene.keeper.tell(1_300.0, "one")
+        await scene.calls.drain()
+        assert len(scene.provider.sent) == 1
+        assert generate_latest(metrics._registry) == before
+        [attempt] = facts(scene.store.events(placed.session.id)).told.values()  # for reports, one call
+        assert len(attempt.refreshes) == 1
 
     asyncio.run(play())
 

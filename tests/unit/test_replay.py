@@ -176,7 +176,7 @@ def test_a_branch_in_whose_place_another_went_on_is_kept_warm_no_longer(families
     (step,) = session("a").steps
     other = step._replace(at=200.0, branch=1, model=model)  # as after a compaction, unless it is of another agent
     prepared = Prepared(Recording("s", "chat", [step, other], families=families), load("chat"))
-    player = Player(prepared, lambda _: Never(), MODELS, keep_warm=FixedRefreshes(1, 280.0))
+    player = Player(prepared, lambda _: KeepAll(), MODELS, keep_warm=FixedRefreshes(1, 280.0))
     player.play()
     assert player.outcome("never").refreshes == refreshes
 

@@ -26,6 +26,8 @@ from pager.log.events import (
     Repacked,
     ToolsDecided,
     Warmed,
+    WarmingEnd,
+    WarmingStopped,
 )
 from pager.paging.page_in import Brought, brought_by
 from pager.paging.pages.duplicates import duplicates, page_name
@@ -208,6 +210,7 @@ class PageTable:
     attempt: int = 0
     at: float = 0.0
     refresh: Refresh | None = None  # the latest of its latest prompt, if there was one
+    warming_ended: str = ""  # why the branch is never kept warm any more, or empty
     idle: float = 0.0
     tool: str = ""
     tools: Toolset | None = None
@@ -436,6 +439,8 @@ class PageTable:
                 self.warm(Refresh(event.at, event.stake, event.lifetime), event.cost)
             case Warmed():  # the branch went on while it was under way
                 self.account.refreshes += event.cost
+            case WarmingStopped(reason=reason) if reason in (WarmingEnd.WROTE, WarmingEnd.REFUSED):
+                self.warming_ended = reason
             case Bypassed(reason=reason, detail=detail) if reason in WENT_IN_FULL:
                 self.sent_in_full(detail if reason == BypassReason.REFUSED else "")
             case _:

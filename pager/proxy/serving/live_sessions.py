@@ -205,7 +205,7 @@ class LiveSessions:
                 "cold_at": state.cold_at,
                 "costs_more": round(state.costs_more, 1),
                 "dollars_more": more,
-                "kept_until": keeper.warm_until(session.id, branch.lane) if keeper is not None else None,
+                "kept_until": keeper.warm_until(session.id, branch.lane, branch.model) if keeper else None,
             }
 
     def _warmth(self, session: LiveSession, branch: LiveBranch, hot: HotSessions) -> Warmth:
