@@ -43,6 +43,9 @@ USUAL = 30
 COMPACTED_AT = 0.8
 """The share of the window at which clients write a summary and begin anew: no repack counts for longer."""
 
+CLIENTS_WINDOW = 200_000
+"""Tokens that clients let a prompt have at most, unless they are told otherwise, whatever the model would take."""
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -215,9 +218,9 @@ def resting(policy: Policy, table: PageTable, outside: int, terms: Terms, waits_
     seen = replace(view(table, outside, terms), warm=False)
     freed = _allowed(policy.choose(seen), table, seen).saved if columns(seen.pages).evictable.any() else 0
     between = (seen.call + 8) / (seen.colds + 0.5)
-    left = 2.0 * seen.call if seen.to_go is None else seen.to_go
-    growth = max(1.0, seen.tokens / max(1, seen.call))
-    left = min(left, max(0.0, COMPACTED_AT * terms.window - seen.tokens) / growth)
+    left = float(seen.call) if seen.to_go is None else seen.to_go
+    room = COMPACTED_AT * min(terms.window, CLIENTS_WINDOW) - seen.tokens
+    left = min(left, max(0.0, room) / max(1.0, seen.tokens / max(1, seen.call)))
     lent = terms.session_share * table.account.cost(terms.prices) if terms.credit is None else seen.credit
     budget = max(0.0, seen.saved - seen.spent + lent)
     returns = usual_multiple(waits_for, seen.tokens, seen.call) * counted_alive(table.pauses).multiple
