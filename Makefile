@@ -55,6 +55,7 @@ bench: $(STAMP)  ## the figures that the README and docs/benchmarks.md quote
 	@$(BIN)/python -m benchmarks.overhead
 	@$(BIN)/python -m benchmarks.policies $(if $(CTXPAGER_RECORDINGS),--write)
 	$(if $(CTXPAGER_RECORDINGS),@$(BIN)/python -m benchmarks.lifetimes --write)
+	$(if $(CTXPAGER_RECORDINGS),@$(BIN)/python -m benchmarks.warmth --write)
 	$(if $(CTXPAGER_RECORDINGS),@$(BIN)/python -m benchmarks.schemas)
 
 # Compiled for any recent processor of its kind, because a machine may report features that it can't use. pip's cache is

@@ -59,7 +59,7 @@ CASES = (
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Play every case, print the table, and write it into the README if that was asked for."""
-    options = _options(arguments)
+    options = options_of(arguments, __doc__, "the README")
     files = spread(recording_files.files(options.recordings / "traces" / options.set), options.sessions)
     played = {case: _played(case, files, options.jobs) for case in CASES}
     block = table(played, options.set)
@@ -70,8 +70,9 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     return 0
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options_of(arguments: Sequence[str] | None, doc: str | None, written: str) -> argparse.Namespace:
+    """The options of a benchmark that plays one set of recordings, with this text, and writes its table there."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     given = os.environ.get(RECORDINGS)
     parser.add_argument("--recordings", type=Path, metavar="DIR", default=Path(given) if given else None)
     parser.add_argument(
@@ -79,7 +80,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes that play")
     parser.add_argument("--sessions", type=int, default=0, metavar="N", help="at most so many, evenly spread")
-    parser.add_argument("--write", action="store_true", help="bring the README up to date")
+    parser.add_argument("--write", action="store_true", help=f"bring {written} up to date")
     options = parser.parse_args(arguments)
     if options.recordings is None:
         parser.error(f"there are no sessions to play: give --recordings or {RECORDINGS}")

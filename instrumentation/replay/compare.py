@@ -13,6 +13,7 @@ from instrumentation.accounting import client_cost
 from instrumentation.accounting.billing import Charged
 from instrumentation.replay import recording_files
 from instrumentation.replay.knowing_policy import KNOWING, play_knowing
+from instrumentation.replay.known_pauses import KnownPauses
 from instrumentation.replay.player import Player, PolicyOutcome
 from instrumentation.replay.prepared_recording import (
     AS_RECORDED,
@@ -21,7 +22,7 @@ from instrumentation.replay.prepared_recording import (
 )
 from instrumentation.replay.recording import Recording
 from pager.paging.credit import REST, UserAccount
-from pager.paging.keep_warm import KeepWarm, rule_of
+from pager.paging.keep_warm import rule_of
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import load_policy
@@ -43,11 +44,21 @@ Oracle = Callable[[Prepared, Models], Sequence[PolicyOutcome]]
 
 
 class Contender(NamedTuple):
-    """A policy with its options, or an oracle by another name."""
+    """A policy with its options, or an oracle by another name.
+
+    ``keep_warm`` is the rule by which prompts are kept cached in pauses, or ``knowing`` for one that knows the pauses;
+    empty for none.
+    """
 
     name: str
     options: Mapping[str, object] = {}
     oracle: Oracle | None = None
+    keep_warm: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name of its row."""
+        return f"{self.name} + {self.keep_warm}" if self.keep_warm else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,6 @@ class ReplayConditions(PlanningRules):
 
     shortest: int = SHORTEST  # sessions with fewer calls are left out
     cache: Caching = AS_RECORDED  # how the provider is taken to cache
-    keep_warm: str = ""  # the rule by which prompts are kept cached in pauses; empty for none
 
 
 class PlayedSession(NamedTuple):
@@ -81,8 +91,9 @@ class PolicyRow(NamedTuple):
     """What a policy did to all sessions together.
 
     ``triple`` is the change of the cost if page-ins cost three times as much; ``worst`` is the largest change of any
-    session; ``schemas`` counts the tools that were asked for in full. Of what was not played but reckoned, only the
-    cost is known.
+    session; ``schemas`` counts the tools that were asked for in full. ``refreshes`` only kept prompts cached, which
+    cost ``refreshing`` as a share of doing nothing; ``wrote`` of them wrote instead of reading. Of what was not played
+    but reckoned, only the cost is known.
     """
 
     policy: str
@@ -99,6 +110,9 @@ class PolicyRow(NamedTuple):
     worst: float
     worst_session: str
     schemas: int = 0
+    refreshes: int = 0
+    refreshing: float = 0.0
+    wrote: int = 0
 
     @property
     def is_played(self) -> bool:
@@ -199,12 +213,12 @@ def play(
     models = _models(conditions.prices, orjson.dumps(conditions.models))
     dialect = load_dialect(recording.dialect)
     prepared = Prepared(recording, dialect, conditions.grace, conditions.tools, conditions.cache)
-    before, keep_warm = prepared.bills(models), rule_of(conditions.keep_warm)
+    before = prepared.bills(models)
     each = tuple(lent) or (None,) * len(contenders)
     outcomes = tuple(
         outcome
         for one, credit in zip(contenders, each, strict=True)
-        for outcome in outcomes_of(prepared, one, models, before, keep_warm, credit)
+        for outcome in outcomes_of(prepared, one, models, before, credit)
     )
     return PlayedSession(
         recording.name, len(recording.steps), before[-1], outcomes, client_cost.total(prepared, before, models)
@@ -222,7 +236,6 @@ def outcomes_of(
     contender: Contender,
     models: Models,
     before: Sequence[Charged],
-    keep_warm: KeepWarm | None = None,
     credit: float | None = None,
 ) -> Iterable[PolicyOutcome]:
     """What becomes of a session under a policy, with a credit in dollars where it is lent one, or by an oracle."""
@@ -231,11 +244,13 @@ def outcomes_of(
     if contender.oracle is not None:
         return contender.oracle(prepared, models)
     if contender.name == KNOWING:
-        return play_knowing(prepared, models, credit)
-    policy = load_policy(contender.name, contender.options)
+        played = play_knowing(prepared, models, credit, keep_warm=bool(contender.keep_warm))
+        return [one._replace(policy=contender.label) for one in played]
+    policy, knows = load_policy(contender.name, contender.options), contender.keep_warm == KNOWING
+    keep_warm = KnownPauses.of(prepared.calls) if knows else rule_of(contender.keep_warm)
     player = Player(prepared, lambda _: policy, models, keep_warm=keep_warm, credit=credit)
     player.play()
-    return [player.outcome(contender.name)]
+    return [player.outcome(contender.label)]
 
 
 def total(bills: Iterable[Charged]) -> Charged:
@@ -271,6 +286,9 @@ def _row(played: Sequence[PlayedSession], outcomes: Sequence[PolicyOutcome], bef
         worst=worst,
         worst_session=worst_session,
         schemas=sum(one.schemas for one in outcomes),
+        refreshes=sum(one.refreshes for one in outcomes),
+        refreshing=sum(one.refreshing for one in outcomes) / before.cost if before.cost else 0.0,
+        wrote=sum(one.wrote for one in outcomes),
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from instrumentation.replay.known_pauses import KnownPauses
 from instrumentation.replay.player import Player, PolicyOutcome
 from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording import Future
@@ -97,16 +98,24 @@ def next_needs(future: Future, view: View, brought: Mapping[str, Sequence[str]])
     return found
 
 
-def play_knowing(prepared: Prepared, models: Models, credit: float | None = None) -> Sequence[PolicyOutcome]:
-    """Play a session under ``Knowing``, with a credit in dollars where it is lent one."""
-    return play_with_future(KNOWING, Knowing, prepared, models, credit)
+def play_knowing(
+    prepared: Prepared, models: Models, credit: float | None = None, *, keep_warm: bool = False
+) -> Sequence[PolicyOutcome]:
+    """Play a session under ``Knowing``, with a credit in dollars where it is lent one.
+
+    Prompts are kept warm in the pauses where that pays, if so asked.
+    """
+    return play_with_future(KNOWING, Knowing, prepared, models, credit, keep_warm=keep_warm)
 
 
 def play_with_future(
-    name: str, seer: Seer, prepared: Prepared, models: Models, credit: float | None = None
+    name: str, seer: Seer, prepared: Prepared, models: Models, credit: float | None = None, *, keep_warm: bool = False
 ) -> Sequence[PolicyOutcome]:
     """Play a session as a policy does, call by call, but with knowledge of its future."""
-    futures = prepared.futures(models)
-    player = Player(prepared, lambda branch: seer(futures[branch], player.brought), models, credit=credit)
+    futures = prepared.futures(models, kept_warm=keep_warm)
+    pauses = KnownPauses.of(prepared.calls) if keep_warm else None
+    player = Player(
+        prepared, lambda branch: seer(futures[branch], player.brought), models, keep_warm=pauses, credit=credit
+    )
     player.play()
     return [player.outcome(name)]

@@ -16,6 +16,7 @@ from math import inf
 from typing import NamedTuple
 
 from instrumentation.accounting.billing import Bill, Charged, Marks, Prompt
+from instrumentation.replay.known_pauses import KnownPauses
 from instrumentation.replay.page_needs import Need
 from instrumentation.replay.paged_prompts import PagedPrompts, added_tool, followed_by, short_tools
 from instrumentation.replay.prepared_recording import Prepared, PreparedCall
@@ -144,8 +145,8 @@ class DueRefreshes(NamedTuple):
 class Player:
     """Plays one session under the policies of its branches; ``brought`` says, by handles, which pages a reply held.
 
-    With ``keep_warm``, branches that rest are kept in the provider's cache by that rule. ``credit`` are the dollars
-    that the session is lent by its user's account; None where it must pay for itself.
+    With ``keep_warm``, branches that rest are kept in the provider's cache by that rule, or by one that knows when they
+    go on. ``credit`` are the dollars that the session is lent by its user's account; None where it must pay for itself.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class Player:
         policy_of: PolicyOf,
         models: Models,
         watch: Watch | None = None,
-        keep_warm: KeepWarm | None = None,
+        keep_warm: KeepWarm | KnownPauses | None = None,
         credit: float | None = None,
     ) -> None:
         self._keep_warm = keep_warm
@@ -250,7 +251,8 @@ class Player:
         policy = self._policy_of(step.branch)
         resting = planner.resting(policy, turn.table, turn.outside, turn.terms, waits_for)
         resting = replace(resting, tokens=prompt.tokens)
-        times = self._keep_warm.refreshes(resting)
+        rule = self._keep_warm
+        times = (rule.after(turn.call) if isinstance(rule, KnownPauses) else rule).refreshes(resting)
         if times:
             self._due[step.branch] = DueRefreshes([step.at + after for after in times], prompt, turn, resting)
 

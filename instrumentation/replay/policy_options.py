@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from instrumentation.replay.compare import Contender
 from instrumentation.replay.knowing_policy import KNOWING
 from pager.errors import ConfigError, PolicyError
+from pager.paging.keep_warm import rule_of
+from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import load_policy, policy_names
 
 
@@ -29,6 +31,29 @@ def contenders(
         if one.name != KNOWING:
             load_policy(one.name, one.options)  # says what is wrong with it before anything is played
     return found
+
+
+RULES = ("auto", "2x280@20000", "3x285", KNOWING)
+"""What prompts are kept warm by where no rule is named: ours, two simple ones, and one that knows the pauses."""
+
+
+def kept_warm(found: Sequence[Contender], given: Iterable[str]) -> list[Contender]:
+    """Each policy alone, and once more with each rule in these lists for keeping prompts warm; an empty list is RULES.
+
+    Nothing is kept warm for a policy that changes nothing; ``knowing`` knows the pauses. Raises ConfigError.
+    """
+    named = [name for text in given for name in (text.split(",") if text else RULES)]
+    rules = [name for part in dict.fromkeys(named) if (name := part.strip()) not in ("", "off")]
+    for rule in rules:
+        if rule != KNOWING:
+            rule_of(rule)  # says what is wrong with it before anything is played
+    return [row for one in found for row in (one, *(one._replace(keep_warm=rule) for rule in _rules_of(one, rules)))]
+
+
+def _rules_of(contender: Contender, rules: Sequence[str]) -> Sequence[str]:
+    if contender.name == UNCHANGED or not rules:
+        return ()
+    return (KNOWING,) if contender.name == KNOWING else rules
 
 
 def _set(setting: str, names: Sequence[str]) -> list[tuple[str, str, object]]:

@@ -14,6 +14,7 @@ from instrumentation.accounting.billing import (
     tokens_in,
 )
 from instrumentation.accounting.item_sizes import item_tokens
+from instrumentation.replay.known_pauses import pays_to_bridge
 from instrumentation.replay.page_needs import Need, Needs
 from instrumentation.replay.recording import Future, RecordedCall, Recording
 from pager.paging.pages.page import GRACE, Contents, Items, contents
@@ -190,8 +191,11 @@ class Prepared:
         needs = Needs(self.dialect)
         return [needs.of([self.blobs[digest] for digest in call.items], call.step.said) for call in self.calls]
 
-    def futures(self, models: Models) -> dict[int, Future]:
-        """What will happen in each branch, for those who may know it."""
+    def futures(self, models: Models, *, kept_warm: bool = False) -> dict[int, Future]:
+        """What will happen in each branch, for those who may know it.
+
+        ``kept_warm``: prompts are kept cached in the pauses where that pays even if nothing can be evicted.
+        """
         cold: dict[int, list[bool]] = {}
         needs: dict[int, dict[str, list[int]]] = {}
         at: dict[int, float] = {}
@@ -202,8 +206,9 @@ class Prepared:
                 cold[step.branch], needs[step.branch] = before[: step.fork_call], {}
                 at[step.branch] = at.get(step.parent, 0.0) if step.parent is not None else 0.0
             if step.attempt == 1:
-                idle = step.at - at[step.branch]
-                cold[step.branch].append(call.number == 1 or idle > self.prices(call, models).ttl_seconds)
+                idle, prices = step.at - at[step.branch], self.prices(call, models)
+                is_kept = idle <= prices.ttl_seconds or (kept_warm and pays_to_bridge(prices, idle))
+                cold[step.branch].append(call.number == 1 or not is_kept)
             at[step.branch] = step.at
             for need in wanted:
                 needs[step.branch].setdefault(need.asked, []).append(call.number)

@@ -17,6 +17,13 @@ LEGEND = (
 )
 """What the columns say."""
 
+WARM_HEAD = ("refreshes", "their cost", "wrote")
+WARM_LEGEND = (
+    "refreshes: requests that only kept a prompt cached in a pause, and their cost as a share of doing nothing; "
+    "wrote: those that found it expired"
+)
+"""What the columns say that a table has where prompts are kept warm."""
+
 
 def as_text(comparison: Comparison, *, width: int = 0, color: bool = False) -> str:  # noqa: ARG001 - Markdown has neither
     """The comparison as one Markdown table, below a line that says what was played."""
@@ -28,18 +35,28 @@ def as_text(comparison: Comparison, *, width: int = 0, color: bool = False) -> s
             else f"{comparison.left_out:,} sessions are left out, as they are"
         )
         lines.append(f"{too_short} too short.")
-    return "\n".join([*lines, "", comparison_table(comparison.rows()), *LEGEND, ""])
+    rows = comparison.rows()
+    legend = [*LEGEND, WARM_LEGEND] if _keeps_warm(rows) else LEGEND
+    return "\n".join([*lines, "", comparison_table(rows), *legend, ""])
 
 
 def comparison_table(rows: Sequence[PolicyRow], yardsticks: Mapping[str, str] = YARDSTICKS) -> str:
     """The rows as one Markdown table, with what share of each oracle's saving they reach."""
     cells: list[tuple[str, ...]] = [HEAD, *(_cells(row) for row in rows)]
+    if _keeps_warm(rows):
+        warm = [WARM_HEAD, *((f"{row.refreshes:,}", percent(row.refreshing), f"{row.wrote:,}") for row in rows)]
+        cells = [(*row, *more) for row, more in zip(cells, warm, strict=True)]
     changes = {row.policy: row.cost_change for row in rows}
     for name, words in yardsticks.items():
-        if name in changes:
-            shares = [words, *(_reached(row.cost_change, changes[name]) for row in rows)]
+        best = changes.get(f"{name} + {name}", changes.get(name))  # one that knows the pauses, where there is one
+        if best is not None:
+            shares = [words, *(_reached(row.cost_change, best) for row in rows)]
             cells = [(*row, share) for row, share in zip(cells, shares, strict=True)]
     return "\n".join(markdown(cells[0], cells[1:])) + "\n"
+
+
+def _keeps_warm(rows: Sequence[PolicyRow]) -> bool:
+    return any(row.refreshes for row in rows)
 
 
 def played(comparison: Comparison) -> str:

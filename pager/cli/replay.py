@@ -7,7 +7,8 @@ from pager.errors import ConfigError
 
 HELP = "play recorded sessions under policies, and show what each would have cost"
 EXAMPLE = """ctxpager replay all --policy cost_aware,lru
-ctxpager replay recordings/ --policy lru --set capacity=50000 --prices anthropic"""
+ctxpager replay recordings/ --policy lru --set capacity=50000 --prices anthropic
+ctxpager replay all --keep-warm"""
 LIFETIMES = {"5m": 300.0, "1h": 3_600.0}
 SETTINGS = (
     *shared.LOG,
@@ -49,9 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--keep-warm",
-        default="off",
-        metavar="off|auto|NxSECONDS",
-        help="how prompts are kept cached in pauses: while it pays, or a fixed number of times (default: off)",
+        action="append",
+        nargs="?",
+        const="",
+        default=[],
+        metavar="RULE[,RULE ...]",
+        help="show what each policy would cost with prompts kept cached in pauses, by these rules: auto, a number and "
+        "seconds with the smallest prompt (2x280@20000), or knowing; without a rule: auto, two simple ones, knowing",
     )
     shared.add_format(parser, "text", "json", "csv")
     shared.add_settings(parser, SETTINGS)
@@ -68,10 +73,10 @@ def run(options: argparse.Namespace) -> int:
     settings = shared.load_settings(options)
     configured = (settings.policy, settings.paging.policy_options)
     named = shared.policies(options, settings.policy)
-    contenders = chosen.contenders(named, options.set, configured)
+    contenders = chosen.kept_warm(chosen.contenders(named, options.set, configured), options.keep_warm)
     marks = None if options.caching is None else options.caching == "marks"
     cache = Caching(marks, LIFETIMES.get(options.lifetime, 0.0))
-    conditions = ReplayConditions.of(settings, shortest=options.min_calls, cache=cache, keep_warm=options.keep_warm)
+    conditions = ReplayConditions.of(settings, shortest=options.min_calls, cache=cache)
     found = sources.find(options.places, lambda: shared.open_log(settings), conditions.rates())
     comparison = compare(found, contenders, conditions, options.jobs)
     if not comparison.played:

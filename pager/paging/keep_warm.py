@@ -14,6 +14,7 @@ time that only this refresh buys, and s_j that it still rests when the next is d
 Nothing here sends anything or reads a clock.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,6 +28,8 @@ MARGIN = 20.0
 
 MOST = 60
 """Refreshes that are looked ahead to."""
+
+_FIXED = re.compile(r"([0-9]{1,4})x([0-9]{1,6})(?:@([0-9]{1,9}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +99,21 @@ class PricedRefreshes:
 
 
 def rule_of(text: str) -> KeepWarm | None:
-    """The rule that a text names: ``auto``, or a number and seconds as in ``2x280``; None for ``off``.
+    """The rule that a text names: ``auto``, or a number, seconds and perhaps the smallest prompt, ``2x280@20000``.
 
-    Raises ConfigError.
+    None for ``off``. Raises ConfigError.
     """
     if text in ("", "off"):
         return None
     if text == "auto":
         return PricedRefreshes()
-    count, _, every = text.partition("x")
-    if count.isascii() and count.isdigit() and every.isascii() and every.isdigit():
-        return FixedRefreshes(int(count), float(every))
-    raise ConfigError(f"--keep-warm {text}: allowed are off, auto, or refreshes and seconds between them, as in 2x280")
+    fixed = _FIXED.fullmatch(text)
+    if fixed:
+        return FixedRefreshes(int(fixed[1]), float(fixed[2]), int(fixed[3] or 0))
+    raise ConfigError(
+        f"--keep-warm {text}: allowed are off, auto, or refreshes and the seconds between them, as in 2x280, with the "
+        "tokens of the smallest prompt behind an @, as in 2x280@20000"
+    )
 
 
 def _worths(resting: Resting, times: Sequence[float]) -> list[float]:

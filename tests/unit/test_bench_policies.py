@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import lifetimes
+from benchmarks import lifetimes, warmth
 from benchmarks.policies import __main__ as policies
 from benchmarks.policies.generated_sessions import session, write_sessions
 from benchmarks.policies.play import GRACES, Graces, PolicyFigures, spread
@@ -250,6 +250,23 @@ def test_a_table_by_lifetime_is_written_into_the_readme(recorded, capsys):
     assert text.endswith("<!-- /lifetimes -->\nThe rest.\n")
     assert "\nold\n" not in text
     assert capsys.readouterr().out in text + "\n"
+
+
+def test_what_keeping_warm_brings_is_written_into_the_docs(recorded, capsys):
+    pages = [recorded / "docs/benchmarks.md", recorded / "docs/keep_warm.md"]
+    for page in pages:
+        page.write_text("# Title\n<!-- warmth -->\nold\n<!-- /warmth -->\nThe rest.\n")
+    arguments = ["--recordings", str(recorded), "--set", "large", "--jobs", "1", "--write"]
+    assert warmth.main(arguments, recorded) == 0
+    for page in pages:
+        text = page.read_text()
+        rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith(("| 5 min", "| 1 h"))]
+        bills = [[cell.strip() for cell in row] for row in rows if len(row) == 5]
+        assert [row[1] for row in bills] == 2 * [one.label for one in warmth.CONTENDERS]
+        assert all(cell.count(" / ") == 2 and cell.endswith(" %") for row in bills for cell in row[2:])
+        assert "(1 that the chances of" in " ".join(text.split())
+        assert "\nold\n" not in text
+    assert capsys.readouterr().out in pages[0].read_text() + "\n"
 
 
 def test_all_sets_are_told_and_written(recorded, capsys):

@@ -6,6 +6,7 @@ import json
 import pytest
 from logged_sessions import LoggedCall, log_in_folder
 
+from instrumentation.replay.policy_options import RULES
 from pager.cli import main
 from pager.log.stores import open_store
 from pager.wire.dialects import load
@@ -63,6 +64,20 @@ def test_what_knowing_the_future_would_save_is_named_like_a_policy(tmp_path, cap
     _, out, _ = replay(capsys, path, "--policy", "keep_all,knowing")
     assert [row.split()[1] for row in out.splitlines() if row.startswith("| ")] == ["policy", "keep_all", "knowing"]
     assert "of knowing" in out
+
+
+@pytest.mark.parametrize(
+    ("given", "rows"),
+    [
+        ([], ["fifo_age"]),
+        (["--keep-warm"], ["fifo_age", *(f"fifo_age + {rule}" for rule in RULES)]),
+        (["--keep-warm", "auto", "--keep-warm", "2x280@9"], ["fifo_age", "fifo_age + auto", "fifo_age + 2x280@9"]),
+    ],
+)
+def test_policies_are_played_with_and_without_keeping_warm(tmp_path, capsys, given, rows):
+    path = record(tmp_path / "one.jsonl.gz")
+    _, out, _ = replay(capsys, path, "--policy", "fifo_age", "--json", *given)
+    assert [row["policy"] for row in json.loads(out)["policies"]] == rows
 
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "many"])
@@ -147,6 +162,7 @@ def test_a_beginning_that_several_sessions_have_is_told(tmp_path, capsys):
         (["short.jsonl.gz"], ["nothing to play: 1 session has", "--min-calls"]),
         (["short.jsonl.gz", "--policy", "keep_al"], ["keep_al", "keep_all", "cost_aware"]),
         (["short.jsonl.gz", "--prices", "nonsense"], ["nonsense", "anthropic"]),
+        (["short.jsonl.gz", "--keep-warm", "always"], ["--keep-warm always", "2x280@20000"]),
         (["short.jsonl.gz", "--set", "x=1"], ["has an option 'x'"]),
     ],
 )

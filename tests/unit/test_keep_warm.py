@@ -107,6 +107,7 @@ def test_rules_have_names():
     assert rule_of("") is None
     assert rule_of("auto") == PricedRefreshes()
     assert rule_of("2x280") == FixedRefreshes(2, 280.0)
-    for wrong in ("on", "2x", "x280", "2x280s", "²x280"):
+    assert rule_of("2x280@20000") == FixedRefreshes(2, 280.0, 20_000)
+    for wrong in ("on", "2x", "x280", "2x280s", "²x280", "2x280@", "2x280@20k"):
         with pytest.raises(ConfigError, match="as in 2x280"):
             rule_of(wrong)

@@ -1,0 +1,133 @@
+"""Measures what keeping prompts warm brings, by rule, by the client's cache lifetime and by the generation of prices.
+
+``python -m benchmarks.warmth`` plays one set of recorded sessions, a folder below ``traces`` in ``--recordings`` or
+CTXPAGER_RECORDINGS, as a Messages client would be billed that marks its system prompt and its last message. The chances
+that ``auto`` goes by were counted on every second session, so figures are given for those and for the others apart.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.lifetimes import FIVE, HOUR, READS, options_of
+from benchmarks.policies.play import OURS, spread
+from benchmarks.policies.publish import ROOT, replaced
+from instrumentation.replay import recording_files
+from instrumentation.replay.compare import Comparison, Contender, PolicyRow, ReplayConditions, compare
+from instrumentation.replay.knowing_policy import KNOWING
+from instrumentation.replay.policy_options import RULES, kept_warm
+from instrumentation.replay.prepared_recording import Caching
+from instrumentation.reports.table import markdown, percent, signed
+
+MARK = "warmth"
+COMMAND = "CTXPAGER_RECORDINGS=DIR python -m benchmarks.warmth --write"
+CLIENTS = {"5 minutes": FIVE, "1 hour": HOUR}
+CONTENDERS = kept_warm([Contender(OURS), Contender(KNOWING)], [",".join(RULES)])
+
+
+class Halves(NamedTuple):
+    """The sessions that the shipped chances were counted on, and the others."""
+
+    fitted: Comparison
+    others: Comparison
+
+    @property
+    def all(self) -> Comparison:
+        """Both together."""
+        left_out = self.fitted.left_out + self.others.left_out
+        return Comparison([*self.fitted.played, *self.others.played], left_out)
+
+
+class WarmthCase(NamedTuple):
+    """A client whose cache marks ask for this lifetime, under a price list."""
+
+    client: str
+    prices: str
+
+
+Figures = dict[WarmthCase, Halves]
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Play every case, print the tables, and write them into the docs if that was asked for."""
+    options = options_of(arguments, __doc__, "the docs")
+    files = spread(recording_files.files(options.recordings / "traces" / options.set), options.sessions)
+    figures = {
+        WarmthCase(client, prices): _played(client, prices, cache, files, options.jobs)
+        for client, cache in CLIENTS.items()
+        for prices in READS
+    }
+    blocks = {
+        "docs/benchmarks.md": f"{bills(figures)}\n{refreshes(figures)}\n{made(figures, options.set)}",
+        "docs/keep_warm.md": f"{bills(figures)}\n{made(figures, options.set)}",
+    }
+    print(blocks["docs/benchmarks.md"])
+    for name, block in blocks.items() if options.write else ():
+        (root / name).write_text(replaced((root / name).read_text(), block, MARK))
+    return 0
+
+
+def _played(client: str, prices: str, cache: Caching, files: Sequence[Path], jobs: int) -> Halves:
+    print(f"playing {client}, {prices}", file=sys.stderr, flush=True)
+    conditions = ReplayConditions(prices, cache=cache)
+    return Halves(*(compare(files[first::2], CONTENDERS, conditions, jobs) for first in (0, 1)))
+
+
+def bills(figures: Figures) -> str:
+    """The change of the bill under every rule: of the sessions that chances were counted on, of the others, of all."""
+    head = ["client's cache", "rule", *(f"{words}: fitted on, others, all" for words in READS.values())]
+    lines = []
+    for client in CLIENTS:
+        halves = [figures[WarmthCase(client, prices)] for prices in READS]
+        for at, contender in enumerate(CONTENDERS):
+            cells = [" / ".join(signed(part.rows()[at].cost_change) for part in (*one, one.all)) for one in halves]
+            lines.append((client, contender.label, *cells))
+    return _table(head, lines)
+
+
+def refreshes(figures: Figures) -> str:
+    """What the refreshes of all sessions were and cost, and which sessions cost more with them."""
+    head = [
+        "client's cache",
+        "prices",
+        "rule",
+        "refreshes",
+        "their cost",
+        "wrote",
+        "cost over 1 % more",
+        "worst session",
+    ]
+    lines = []
+    for case, halves in figures.items():
+        rows = halves.all.rows()
+        lines += [(case.client, READS[case.prices], *_kept(row)) for row in rows if row.refreshes]
+    return _table(head, lines)
+
+
+def _kept(row: PolicyRow) -> tuple[str, ...]:
+    counts = (f"{row.refreshes:,}", percent(row.refreshing), f"{row.wrote:,}", f"{row.worse:,}")
+    return (row.policy, *counts, signed(row.worst))
+
+
+def _table(head: Sequence[str], lines: Sequence[tuple[str, ...]]) -> str:
+    return "\n".join(markdown(head, lines)) + "\n"
+
+
+def made(figures: Figures, name: str) -> str:
+    """What was played, and how the tables are made."""
+    halves = next(iter(figures.values()))
+    return f"""\
+{len(halves.all.played)} recorded sessions of the set `{name}`, {halves.all.calls:,} calls ({len(halves.fitted.played)}
+that the chances of `auto` were counted on, {len(halves.others.played)} others), played again with every page-in and
+every refresh charged, by
+`{COMMAND}`.
+`{OURS}` alone is eviction without keeping warm, `+ {KNOWING}` knows how long each pause will be and
+`{KNOWING} + {KNOWING}`
+the whole future. One case alone: `ctxpager replay DIR/traces/{name} --policy
+{OURS},{KNOWING} --keep-warm --caching marks --lifetime 5m --prices anthropic`.
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
