@@ -16,6 +16,7 @@ from pager.paging.held_calls import LONGEST
 from pager.paging.pages.page_table import PageTable
 from pager.paging.render import (
     Outgoing,
+    in_full,
     lacks_marks,
     marked,
     render,
@@ -112,7 +113,7 @@ def _proven(
     """The request as it was sent: paged or in full, with cache marks or without, whichever has the logged digest."""
     place = dialect.tool_slot(request)
     tool_slot = place if isinstance(place, ToolSlot) else None
-    ways = [render(dialect, request, table, tool_slot)]
+    ways = [render(dialect, request, table, tool_slot), in_full(dialect, request, table)]
     table.set_marks(ends=lacks_marks(dialect, request, table), anchors=[table.last_end + 1])  # before marks were logged
     ways.append(render(dialect, request, table, tool_slot))
     for way in [*ways, marked(dialect, request)]:

@@ -19,10 +19,11 @@ from instrumentation.accounting.billing import Bill, Charged, Marks, Prompt
 from instrumentation.replay.known_pauses import KnownPauses
 from instrumentation.replay.page_needs import Need
 from instrumentation.replay.paged_prompts import PagedPrompts, added_tool, followed_by, short_tools
-from instrumentation.replay.prepared_recording import Prepared, PreparedCall
+from instrumentation.replay.prepared_recording import Prepared, PreparedCall, lasting
 from pager.log.bypass_reasons import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Event, LegFinished, RepackCause, Repacked, ToolsDecided
 from pager.paging import held_calls, planner
+from pager.paging.choose_lifetime import chosen
 from pager.paging.conditions import terms_under
 from pager.paging.credit import NOTHING, Totals
 from pager.paging.held_calls import ROUNDS, Refusal, Replies
@@ -216,6 +217,8 @@ class Player:
         system = self._prepared.recording.families.get(step.branch, b"").hex()
         around = system + (step.offers.digest if step.offers else "")
         table.advance(call.number, step.attempt, step.at, items, size, step.model, around)
+        if by_marks and not table.held.alive(step.at):
+            self._choose_lifetime(call, table)
         turn = PlayedCall(
             dialect=self._dialect,
             pages=self.pages,
@@ -296,10 +299,22 @@ class Player:
             table.yardstick.fixed = True  # the provider that is played counts as we do
         return tables[step.branch]
 
+    def _choose_lifetime(self, call: PreparedCall, table: PageTable) -> None:
+        """Choose what the client's marks ask for, as it is done live where the whole prompt is written."""
+        recording, prices, rule = (
+            self._prepared.recording,
+            self._models.prices(call.step.model),
+            self._prepared.cache.rule,
+        )
+        if rule == "auto" and table.call == 1:  # the provider has not said yet how long it keeps anything
+            return
+        to_go = recording.experience.to_go(recording.harness, table.call)
+        table.ask_for(chosen(rule, table, prices, to_go, kept_warm=self._keep_warm is not None))
+
     def _terms(self, call: PreparedCall, table: PageTable, *, by_marks: bool) -> Terms:
         """What a call is planned under, at the prices of the provider that is played."""
         step, models, recording = call.step, self._models, self._prepared.recording
-        prices = self._prepared.prices(call, models)
+        prices = lasting(self._prepared.prices(call, models), table.lifetime)
         return replace(
             terms_under(prices if models.fixed else table.evidence.believed(prices), models, step.model, step.reserve),
             experience=recording.experience,

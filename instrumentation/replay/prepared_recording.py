@@ -17,6 +17,7 @@ from instrumentation.accounting.item_sizes import item_tokens
 from instrumentation.replay.known_pauses import pays_to_bridge
 from instrumentation.replay.page_needs import Need, Needs
 from instrumentation.replay.recording import Future, RecordedCall, Recording
+from pager.paging.choose_lifetime import LifetimeRule
 from pager.paging.pages.page import GRACE, Contents, Items, contents
 from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
@@ -33,11 +34,13 @@ class Caching(NamedTuple):
     """How a provider is taken to cache, where that is not to follow from the recording.
 
     ``marks``: at cache marks, or any prefix; None by the model and the wire format. ``lifetime`` are the seconds that
-    the client's marks ask for, 0 for those that the recording shows.
+    the client's marks ask for, 0 for those that the recording shows. ``rule`` chooses what they ask for where the
+    client is taken to name none; ``5m`` leaves it at that.
     """
 
     marks: bool | None = None
     lifetime: float = 0.0
+    rule: LifetimeRule = "5m"
 
 
 AS_RECORDED = Caching()

@@ -46,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the provider finds in its cache again (default: by model and API)",
     )
     parser.add_argument(
-        "--lifetime", choices=LIFETIMES, help="what the client's cache marks ask for (default: as recorded)"
+        "--lifetime",
+        choices=(*LIFETIMES, "auto"),
+        help="what the client's cache marks ask for; auto: they name nothing, and it is chosen by price (default: as "
+        "recorded)",
     )
     parser.add_argument(
         "--keep-warm",
@@ -75,7 +78,8 @@ def run(options: argparse.Namespace) -> int:
     named = shared.policies(options, settings.policy)
     contenders = chosen.kept_warm(chosen.contenders(named, options.set, configured), options.keep_warm)
     marks = None if options.caching is None else options.caching == "marks"
-    cache = Caching(marks, LIFETIMES.get(options.lifetime, 0.0))
+    by_price = options.lifetime == "auto"
+    cache = Caching(marks, LIFETIMES.get("5m" if by_price else options.lifetime, 0.0), "auto" if by_price else "5m")
     conditions = ReplayConditions.of(settings, shortest=options.min_calls, cache=cache)
     found = sources.find(options.places, lambda: shared.open_log(settings), conditions.rates())
     comparison = compare(found, contenders, conditions, options.jobs)

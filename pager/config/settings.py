@@ -209,6 +209,14 @@ class PagingSettings(_SettingsPart):
         "where a later eviction would begin; and all that is needed where the client sets none. On, because such a "
         "provider finds only what ends at a mark, and an eviction elsewhere pays for the whole prompt.",
     )
+    cache_lifetime: Annotated[Literal["auto", "5m", "1h"], Notes('"auto", "5m" or "1h"', guard=HARMLESS)] = Field(
+        default="5m",
+        description="How long prompts are cached where an Anthropic client's cache_control marks name no ttl, or where "
+        "it sets none and ours are used. 5m leaves them the five minutes that they get, which cost least on recorded "
+        "sessions. 1h asks for an hour. auto asks for an hour where the session's own pauses let that cost much less, "
+        "at moments when the whole prompt is written anyway, and never where prompts are kept warm. A ttl that the "
+        "client names stays; where an hour is not granted, the session goes back to five minutes.",
+    )
     grace: Annotated[int, Strict(), Field(ge=1), Notes("a whole number, 1 or more", guard=HARMLESS)] = Field(
         default=2,
         description="For how many calls a new result stays, whatever the policy wants. 2: the results since the last "

@@ -276,6 +276,7 @@ class Marked(Event, frozen=True):
     ends: bool = False  # the client sets none at all, so we mark what is before the messages, and the last of them
     anchors: list[int] = []  # prefixes, by their number of items as sent, that are kept alive for a later repack
     legs: bool = False  # hidden legs end at a mark of their own
+    lifetime: float = 0.0  # seconds that all marks ask for, where the client names none and we chose them; else 0
 
 
 class LegFinished(Event, frozen=True):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pager.errors import StoreError
 from pager.log.bypass_reasons import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Marked, RepackCause, Repacked
+from pager.paging.choose_lifetime import LifetimeRule, chosen
 from pager.paging.conditions import Caller, lent, terms_of, tool_slot_of
 from pager.paging.credit import CreditLimits, Totals
 from pager.paging.pages.page import GRACE, Items
@@ -20,9 +21,9 @@ from pager.paging.pages.page_table import PageTable, Source, raw_of
 from pager.paging.pages.session_pages import SessionPages, TableSource
 from pager.paging.plan_call import CallPlan, text_at
 from pager.paging.planner import Terms
-from pager.paging.policy_choice import Arms
+from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.priors import SHIPPED, Experience, recalled
-from pager.paging.render import Outgoing, lacks_marks, marked, render
+from pager.paging.render import Outgoing, can_lengthen, in_full, lacks_marks, render
 from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.mark_cache import MOST_MARKS
 from pager.pricing.rates import Models
@@ -91,11 +92,13 @@ class Pager:
         grace: int = GRACE,
         tools: Shortening = ON,
         credit: CreditLimits | None = None,
+        lifetime: LifetimeRule = "5m",
     ) -> None:
         self._arms = arms
         self.credit = credit  # the limits of users' accounts; None where each session pays for itself
         self._grace = grace
         self._tools = tools
+        self._lifetime = lifetime
         self.models = models
         self._load_dialect = load_dialect
         self._marks = marks
@@ -117,9 +120,11 @@ class Pager:
             return None
         table = pages.tables[branch]
         table.advance(*call.where[1:], call.at, call.items, len(request.body), request.model, call.around)
-        marks_before, dollars = (table.ends, table.anchors, table.mark_legs), self.models.dollars(request.model)
+        marks_before, dollars = _marks_of(table), self.models.dollars(request.model)
         table.ends = self._marks and lacks_marks(call.dialect, request, table)
-        terms = lent(self._terms(call, table), pages.credit, self.credit, dollars)
+        self._choose_lifetime(pages, call, rule)
+        is_written = not table.held.alive(call.at)
+        terms = self._terms(call, pages)
         paged = Paged(
             dialect=call.dialect,
             pages=pages,
@@ -140,12 +145,30 @@ class Pager:
             self._in_full(paged, BypassReason.ASKED, call.bypass)
         paged.untouched = bool(call.bypass or table.stopped)
         anchors = () if paged.untouched else self._decide(paged)
+        if not is_written and not table.held.alive(call.at):  # by a repack from the very beginning
+            self._choose_lifetime(pages, call, rule)
+            paged.terms = self._terms(call, pages)
         legs = self._marks and paged.terms.by_marks and not paged.full and table.client_marks < MOST_MARKS
         table.set_marks(ends=table.ends, anchors=anchors if self._marks else (), legs=legs)
-        if (table.ends, table.anchors, table.mark_legs) != marks_before:
-            paged.events.append(Marked(*call.where, table.ends, list(table.anchors), table.mark_legs))
+        if _marks_of(table) != marks_before:
+            paged.events.append(Marked(*call.where, table.ends, list(table.anchors), table.mark_legs, table.lifetime))
         paged.outgoing = self._render(paged)
         return paged
+
+    def _choose_lifetime(self, pages: SessionPages, call: CallToPlan, rule: NamedPolicy) -> None:
+        """Choose what cache marks ask for that name no lifetime, where the whole prompt is written in any case.
+
+        In between it stays as it was chosen, unless an hour is not granted or the client begins to name lifetimes.
+        """
+        table, request, prices = pages.tables[call.where[0]], call.request, self.models.prices(call.request.model)
+        may_ask = self._marks and bool(table.ends or table.client_marks) and prices.read < prices.write
+        if not may_ask or pages.hour_denied or not can_lengthen(call.dialect, request, table):
+            table.ask_for(0.0)
+        elif not table.held.alive(call.at):
+            to_go = self.experience(call.learned).to_go(call.caller.harness, table.call)
+            knows_ttl = self._lifetime != "auto" or table.evidence.granted > 0  # the provider names lifetimes itself
+            asked = chosen(self._lifetime, table, prices, to_go, kept_warm=rule.keep_warm) if knows_ttl else 0.0
+            table.ask_for(asked)
 
     def _decide(self, paged: Paged) -> tuple[int, ...]:
         """Decide on tools and pages, where the request can carry our tool; the prefixes to end with cache marks."""
@@ -173,7 +196,7 @@ class Pager:
         if paged.untouched:
             return Outgoing(paged.request)
         if paged.full:
-            return marked(paged.dialect, paged.request) if paged.table.ends else Outgoing(paged.request)
+            return in_full(paged.dialect, paged.request, paged.table)
         return render(paged.dialect, paged.request, paged.table, paged.tool_slot)
 
     def rescue(self, paged: Paged, excess: int, window: int = 0) -> Repacked | None:
@@ -203,16 +226,17 @@ class Pager:
         tables = list(pages.tables.values())  # a copy: a branch may be opened aside
         return next((table.schemas[handle].name for table in tables if handle in table.schemas), "")
 
-    def _terms(self, call: CallToPlan, table: PageTable) -> Terms:
-        return terms_of(
+    def _terms(self, call: CallToPlan, pages: SessionPages) -> Terms:
+        found = terms_of(
             call.request,
-            table,
+            pages.tables[call.where[0]],
             self.models,
             self.experience(call.learned),
             caller=call.caller,
             marks=self._marks,
             grace=self._grace,
         )
+        return lent(found, pages.credit, self.credit, self.models.dollars(call.request.model))
 
     def experience(self, version: str) -> Experience:
         """What was learned by this version; what is shipped, where the log does not hold it any more."""
@@ -231,3 +255,8 @@ class Pager:
     def _text(self, dialect: Dialect, source: Source) -> str | None:
         raw = self.tables.fetch(source.message)
         return None if raw is None else text_at(dialect, raw, source.key)
+
+
+def _marks_of(table: PageTable) -> tuple[object, ...]:
+    """What is logged of a table's cache marks."""
+    return table.ends, table.anchors, table.mark_legs, table.lifetime

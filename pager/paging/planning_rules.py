@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from pager.config.settings import Settings
+from pager.paging.choose_lifetime import LifetimeRule
 from pager.paging.credit import CreditLimits
 from pager.paging.pages.page import GRACE
 from pager.paging.tool_forms_of_call import Shortening
@@ -23,6 +24,7 @@ class PlanningRules:
     policy_options: Mapping[str, object] = field(default_factory=dict)  # of the policy in force
     cache_marks: bool = True  # whether we set cache marks
     credit: CreditLimits | None = None  # the limits of the user's account; None where each session pays for itself
+    cache_lifetime: LifetimeRule = "5m"  # what cache marks ask for that name no lifetime
 
     @classmethod
     def of(cls, settings: Settings, **others: Any) -> Self:  # noqa: ANN401 - the fields of a subclass
@@ -37,6 +39,7 @@ class PlanningRules:
             policy_options=paging.policy_options,
             cache_marks=paging.cache_marks,
             credit=CreditLimits(**credit.model_dump()) if paging.thrift == "user" else None,
+            cache_lifetime=paging.cache_lifetime,
             **others,
         )
 

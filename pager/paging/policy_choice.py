@@ -16,10 +16,11 @@ UNCHANGED = "keep_all"
 
 
 class NamedPolicy(NamedTuple):
-    """A policy under the name by which it is known."""
+    """A policy under the name by which it is known, and whether prompts of its sessions are kept warm."""
 
     name: str
     policy: Policy
+    keep_warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)

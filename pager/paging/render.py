@@ -12,6 +12,7 @@ from hashlib import sha256
 
 from pager.paging.page_in import definition
 from pager.paging.pages.page_table import PageTable, Slot, raw_of
+from pager.pricing.mark_cache import marks_in
 from pager.request_values import Request, Span
 from pager.tools.decide_forms import Toolset
 from pager.wire.byte_edits import apply_edits
@@ -108,7 +109,7 @@ def _edits(
     dialect: Dialect, request: Request, table: PageTable, tool_slot: ToolSlot | None, anchors: Sequence[int]
 ) -> tuple[tuple[Edit, ...], Toolset | None]:
     """All edits of the client's body, and in which forms its tools are sent."""
-    head, last = dialect.mark_head(request) if table.ends else None, len(table.slots)
+    head, last = dialect.mark_head(request, table.lifetime) if table.ends else None, len(table.slots)
     prefixes = {*anchors, last} if head is not None else {*anchors}
     marked = {count - 1: table.anchor_lifetime(count) for count in prefixes if 0 < count <= last}
     edits = [*_slots(dialect, request, table, marked)]
@@ -121,16 +122,41 @@ def _edits(
             edits += short.edits(listed)
     if head is not None and not any(_overlap(head[0], span) for span, _ in edits):
         edits.append(head)
+    if table.lifetime:
+        edits += dialect.lengthen_head(request) or ()
     return tuple(edits), short
 
 
-def marked(dialect: Dialect, request: Request) -> Outgoing:
+def in_full(dialect: Dialect, request: Request, table: PageTable) -> Outgoing:
+    """The client's request in full, but for cache marks."""
+    if table.ends:
+        return marked(dialect, request, table.lifetime)
+    return lengthened(dialect, request) if table.lifetime else Outgoing(request)
+
+
+def marked(dialect: Dialect, request: Request, lifetime: float = 0.0) -> Outgoing:
     """The client's request in full, with a cache mark on its head and its last item."""
-    head, last = dialect.mark_head(request), len(request.items) - 1
-    tail = dialect.mark(bytes(request.items[last])) if head is not None and last >= 0 else None
+    head, last = dialect.mark_head(request, lifetime), len(request.items) - 1
+    tail = dialect.mark(bytes(request.items[last]), lifetime) if head is not None and last >= 0 else None
     if head is None or tail is None:
         return Outgoing(request)
     return Outgoing(request, (head, (_span(request, last, 1), tail)))
+
+
+def lengthened(dialect: Dialect, request: Request) -> Outgoing:
+    """The client's request in full, with all its cache marks asking for an hour; as it came where they can't."""
+    head = dialect.lengthen_head(request)
+    written = {at: dialect.lengthen(bytes(item)) for at, item in enumerate(request.items) if marks_in(bytes(item))}
+    items = [(_span(request, at, 1), new) for at, new in written.items() if new is not None]
+    return Outgoing(request, (*head, *items)) if head is not None and len(items) == len(written) else Outgoing(request)
+
+
+def can_lengthen(dialect: Dialect, request: Request, table: PageTable) -> bool:
+    """Whether all cache marks of the table's latest request can ask for an hour: the client names no lifetime."""
+    if dialect.lengthen_head(request) is None:
+        return False
+    raw = partial(raw_of, request)
+    return all(dialect.lengthen(with_stubs(dialect, table.slots[at], raw)) is not None for at in sorted(table.marked))
 
 
 def lacks_marks(dialect: Dialect, request: Request, table: PageTable) -> bool:
@@ -143,9 +169,12 @@ def lacks_marks(dialect: Dialect, request: Request, table: PageTable) -> bool:
 def _slots(dialect: Dialect, request: Request, table: PageTable, marked: Mapping[int, float]) -> Iterator[Edit]:
     """The edits that stubs, hidden legs and cache marks make; ``marked`` has the lifetime of each slot's mark."""
     written: set[int] = set()
+    longer = table.marked if table.lifetime else set()
 
     def sent(at: int) -> bytes:
         item = with_stubs(dialect, table.slots[at], partial(raw_of, request))
+        if at in longer:
+            item = dialect.lengthen(item) or item
         return (dialect.mark(item, marked[at]) or item) if at in marked else item
 
     between = request.separator or b","
@@ -154,7 +183,7 @@ def _slots(dialect: Dialect, request: Request, table: PageTable, marked: Mapping
         written.update(slots)
         new = between.join(map(sent, slots)) + (b"" if one.taken else between)
         yield _span(request, one.item, one.taken), new
-    for at in sorted((table.changed | marked.keys()) - written):
+    for at in sorted((table.changed | marked.keys() | longer) - written):
         slot = table.slots[at]
         start = request.starts[slot.item]
         yield Span(start, start + slot.size), sent(at)

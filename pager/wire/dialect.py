@@ -120,8 +120,16 @@ class Dialect(ABC):
         """
         return None
 
-    def mark_head(self, request: Request) -> tuple[Span, bytes] | None:  # noqa: ARG002 - as above
+    def mark_head(self, request: Request, lifetime: float = 0.0) -> tuple[Span, bytes] | None:  # noqa: ARG002 - as above
         """The edit of the body that marks what comes before the messages to be cached; None where there is none."""
+        return None
+
+    def lengthen(self, raw: bytes) -> bytes | None:  # noqa: ARG002 - as above
+        """The item with all its marks asking for an hour; None where one names a lifetime, or can't be changed."""
+        return None
+
+    def lengthen_head(self, request: Request) -> tuple[tuple[Span, bytes], ...] | None:  # noqa: ARG002 - as above
+        """The edits by which all marks outside of the messages ask for an hour; None as above."""
         return None
 
     refresh_costs_output = True

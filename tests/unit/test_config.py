@@ -64,6 +64,7 @@ VALUES = {
         lambda keys: {name: f"{variable}{index}" for index, (name, variable) in enumerate(keys.items())}
     ),
     "paging.cache_marks": st.booleans(),
+    "paging.cache_lifetime": st.sampled_from(["auto", "5m", "1h"]),
     "paging.grace": st.integers(1, 10**9),
     "paging.policy_options": st.dictionaries(TEXT, OVERRIDE | st.lists(OVERRIDE, max_size=3), max_size=3),
     "tools.shorten": st.sampled_from(["auto", "off"]),
@@ -123,6 +124,7 @@ OTHER_TEXT = {
     "identity.hot_sessions": "5",
     "identity.keys": '{ team = "TEAM_KEY" }',
     "paging.cache_marks": "false",
+    "paging.cache_lifetime": "1h",
     "paging.grace": "5",
     "paging.policy_options": "{ age = 8 }",
     "tools.shorten": "off",
@@ -350,6 +352,7 @@ WRONG = {
     "identity.account_headers": ["'x'", "[1]", "['a b']", "['']"],
     "identity.hot_sessions": ["0", "'1'"],
     "paging.cache_marks": ["1", "'no'"],
+    "paging.cache_lifetime": ["'30m'", "3600"],
     "paging.grace": ["0", "-1", "1.5", "true", "'2'"],
     "paging.policy_options": ["1", "[]"],
     "tools.shorten": ["'on'", "true", "1"],

@@ -53,6 +53,7 @@ from pager.paging.pages.stub import longer, main_argument
 from pager.paging.returns import SHORTEST, Pause, WaitsFor
 from pager.pricing.mark_cache import (
     FIVE_MINUTES,
+    HOUR,
     MOST_MARKS,
     MarkCache,
     marks_in,
@@ -199,8 +200,9 @@ class PageTable:
 
     ``marked`` are the slots in which the client has cache marks, ``head_marks`` and ``auto_mark`` its marks elsewhere.
     ``ends`` says that we mark the prompt's head and end, as the client marks nothing; ``anchors`` are prefixes, by
-    their number of slots, that marks of ours keep alive; ``mark_legs``: hidden legs end at a mark. ``held`` is what a
-    provider that caches at marks has of the prompts before the latest.
+    their number of slots, that marks of ours keep alive; ``mark_legs``: hidden legs end at a mark. ``lifetime`` are the
+    seconds that all marks ask for where the client names none and we chose so, else 0; ``hour_denied``: an hour was
+    asked for and not granted. ``held`` is what a provider that caches at marks has of the prompts before the latest.
     """
 
     dialect: str
@@ -240,6 +242,9 @@ class PageTable:
     ends: bool = False
     anchors: tuple[int, ...] = ()
     mark_legs: bool = False
+    lifetime: float = 0.0
+    hour_denied: bool = False
+    is_side: bool = False  # a branch of a sub-agent, or of a side request
     held: MarkCache = field(default_factory=MarkCache)
     evidence: Evidence = field(default_factory=Evidence)
     yardstick: Yardstick = field(default_factory=Yardstick)
@@ -330,7 +335,8 @@ class PageTable:
             marks[0] = max(self.head_marks)
         if self.ends:
             marks |= {0: FIVE_MINUTES, end: FIVE_MINUTES}
-        return {anchor: self.anchor_lifetime(anchor) for anchor in self.anchors if anchor <= end} | marks
+        marks = {anchor: self.anchor_lifetime(anchor) for anchor in self.anchors if anchor <= end} | marks
+        return dict.fromkeys(marks, self.lifetime) if self.lifetime else marks
 
     @property
     def client_prefixes(self) -> list[int]:
@@ -345,15 +351,17 @@ class PageTable:
         A longer lifetime may not follow a shorter one. Where no mark follows, as long as the last one before.
         """
         behind = next((self.slots[slot].marks[0] for slot in sorted(self.marked) if slot + 1 >= prefix), 0.0)
-        return behind or self.asked_lifetime or FIVE_MINUTES
+        return self.lifetime or behind or self.asked_lifetime or FIVE_MINUTES
 
     @property
     def asked_lifetime(self) -> float:
-        """The lifetime that the client's mark at the end of the prompt asks for; 0 if it marks no end that grows."""
+        """The lifetime that the mark at the end of the prompt asks for; 0 if the client marks no end that grows."""
         if self.auto_mark or self.ends:
-            return self.auto_mark or FIVE_MINUTES
+            return self.lifetime or self.auto_mark or FIVE_MINUTES
         last = max(self.marked, default=-1)
-        return self.slots[last].marks[-1] if 0 <= last >= len(self.slots) - NEAR_THE_END else 0.0
+        if not 0 <= last >= len(self.slots) - NEAR_THE_END:
+            return 0.0
+        return self.lifetime or self.slots[last].marks[-1]
 
     @property
     def client_marks(self) -> int:
@@ -369,6 +377,12 @@ class PageTable:
     def set_marks(self, *, ends: bool, anchors: Iterable[int], legs: bool = False) -> None:
         """Mark these prefixes, and perhaps the ends of hidden legs, from now on."""
         self.ends, self.anchors, self.mark_legs = ends, tuple(anchors), legs
+
+    def ask_for(self, lifetime: float) -> None:
+        """Have all marks ask for so many seconds from now on; 0 for what the client asks for."""
+        if lifetime != self.lifetime:
+            self.lifetime = lifetime
+            self.evidence.granted = 0.0  # was granted for what was asked before
 
     def positions(self, slot: int) -> int:
         """The positions of a slot; hidden legs of the latest call, behind all slots, are one each."""
@@ -429,6 +443,7 @@ class PageTable:
                 self._repack(event)
             case Marked():
                 self.set_marks(ends=event.ends, anchors=event.anchors, legs=event.legs)
+                self.ask_for(event.lifetime)
             case ToolsDecided() if isinstance(content, Toolset):
                 self._decide_tools(event, content)
             case LegFinished() if isinstance(content, Leg):
@@ -456,6 +471,7 @@ class PageTable:
     def _learn_cache(self, usage: Usage) -> None:
         self.evidence.reported(usage.input, usage.cached_if_told)
         self.evidence.granted_by(usage.written_5m, usage.written_1h)
+        self.hour_denied |= self.lifetime >= HOUR and usage.written_5m > 0 and not usage.written_1h
 
     def sent_in_full(self, stopped: str = "") -> None:
         """Note that a call went out as the client sent it; ``stopped`` says why paging ends with it, if it does."""

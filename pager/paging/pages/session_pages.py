@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 
 from pager.errors import StoreCorrupt
-from pager.log.events import BranchOpened, CreditLent, ToolsDecided
+from pager.log.events import BranchOpened, BranchReason, CreditLent, ToolsDecided
 from pager.paging.credit import NOTHING, Totals
 from pager.paging.pages.page import Account, Checkpoint, Contents, contents
 from pager.paging.pages.page_table import PageTable
@@ -98,6 +98,7 @@ class SessionPages:
         table = before.copy() if before is not None and alike else source.make(opened.dialect)
         self.tables[branch], self.families[branch] = table, opened.family
         table.stopped, table.account = "", self.account
+        table.is_side |= opened.reason in (BranchReason.SUBAGENT, BranchReason.SIDE)
         table.tool = table.tool or self._tool_of_sibling(branch)
         for page in table.known.values():  # what the other branch did after the fork did not happen here
             page.used, page.pinned_at = min(page.used, fork), min(page.pinned_at, fork)
@@ -113,6 +114,11 @@ class SessionPages:
         siblings = sorted((number for number in self.tables if number != branch), reverse=True)
         tables = [self.tables[number] for number in siblings if family and self.families.get(number) == family]
         return next((table.tool for table in tables if table.tool and not table.stopped), "")
+
+    @property
+    def hour_denied(self) -> bool:
+        """Whether a lifetime of an hour was asked for in any branch and not granted."""
+        return any(table.hour_denied for table in self.tables.values())
 
     def decide_tools(self, event: ToolsDecided, decided: Toolset) -> None:
         """Carry out a decision on the tools of a branch, which holds for the same tools in all branches."""

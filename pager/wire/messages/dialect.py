@@ -80,6 +80,8 @@ class Dialect(dialect.Dialect):
     tool_slot = staticmethod(marks.tool_slot)
     mark = staticmethod(marks.mark)
     mark_head = staticmethod(marks.mark_head)
+    lengthen = staticmethod(marks.lengthen)
+    lengthen_head = staticmethod(marks.lengthen_head)
     appended = staticmethod(restore.appended)
     expand = staticmethod(restore.expand)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from pager.errors import NotUnderstood
-from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
+from pager.pricing.mark_cache import FIVE_MINUTES, HOUR, marks_in
 from pager.request_values import Request, Span
 from pager.wire.byte_edits import apply_edits
 from pager.wire.common import Json, holds, is_empty, loads, member, record, string
@@ -53,14 +53,56 @@ def mark(raw: bytes, lifetime: float = FIVE_MINUTES) -> bytes | None:
     return None if edit is None else apply_edits(raw, [edit])
 
 
-def mark_head(request: Request) -> tuple[Span, bytes] | None:
+def mark_head(request: Request, lifetime: float = FIVE_MINUTES) -> tuple[Span, bytes] | None:
     """The edit of the body that marks the end of the system prompt, or of the tools where there is none."""
     system, tools = request.members.get("system"), request.members.get("tools")
+    written = _LONG_MARK if lifetime >= HOUR else _MARK
     try:
-        edit = None if system is None else _content_edit(request.body, system)
-        return edit or (None if tools is None else _tools_edit(request.body, tools))
+        edit = None if system is None else _content_edit(request.body, system, written)
+        return edit or (None if tools is None else _tools_edit(request.body, tools, written))
     except NotUnderstood:
         return None
+
+
+def lengthen(raw: bytes) -> bytes | None:
+    """The message with all its marks asking for an hour; None where one names a lifetime or is not on a block of it."""
+    count = len(marks_in(raw))
+    if not count:
+        return raw
+    try:
+        edits = _longer(raw, members(raw).get("content"))
+    except NotUnderstood:
+        return None
+    return apply_edits(raw, edits) if len(edits) == count else None
+
+
+def lengthen_head(request: Request) -> tuple[tuple[Span, bytes], ...] | None:
+    """The edits by which all marks outside of the messages ask for an hour; None as for a message."""
+    body, found = request.body, request.members
+    try:
+        edits = [edit for name in ("tools", "system") if request.head_marks for edit in _longer(body, found.get(name))]
+        edits += [_longer_mark(body, found["cache_control"])] if request.auto_mark else []
+    except NotUnderstood:
+        return None
+    return tuple(edits) if len(edits) == len(request.head_marks) + bool(request.auto_mark) else None
+
+
+def _longer(body: bytes, span: Span | None) -> list[tuple[Span, bytes]]:
+    """The edits that make the marks on the objects of a list ask for an hour; raises NotUnderstood."""
+    if span is None or body[span.start : span.start + 1] != b"[":
+        return []
+    marked = [place for place, entry in _listed(body, span) if entry.get("cache_control")]
+    places = [(place, members(body[place.start : place.end])["cache_control"]) for place in marked]
+    return [_longer_mark(body, Span(place.start + at.start, place.start + at.end)) for place, at in places]
+
+
+def _longer_mark(body: bytes, at: Span) -> tuple[Span, bytes]:
+    """The edit that makes one mark ask for an hour; raises NotUnderstood where it says more than that it is one."""
+    given = body[at.start : at.end]
+    if record(loads(given)) != {"type": "ephemeral"}:
+        raise NotUnderstood("the mark names more than its type")
+    end = at.start + members(given)["type"].end
+    return Span(end, end), b',"ttl":"1h"'
 
 
 @lru_cache(32)
@@ -89,7 +131,7 @@ def _listed(body: bytes, span: Span) -> Iterator[tuple[Span, Json]]:
         yield Span(start, start + len(item)), record(loads(item))
 
 
-def _content_edit(body: bytes, span: Span, mark: bytes = _MARK) -> tuple[Span, bytes] | None:
+def _content_edit(body: bytes, span: Span, mark: bytes) -> tuple[Span, bytes] | None:
     """The edit that marks a string or a list of blocks."""
     if body[span.start : span.start + 1] == b'"':
         written = body[span.start : span.end]
@@ -101,12 +143,12 @@ def _content_edit(body: bytes, span: Span, mark: bytes = _MARK) -> tuple[Span, b
     return _edit(body, markable[-1], mark) if markable else None
 
 
-def _tools_edit(body: bytes, span: Span) -> tuple[Span, bytes] | None:
+def _tools_edit(body: bytes, span: Span, mark: bytes) -> tuple[Span, bytes] | None:
     """The edit that marks the last tool which is part of the prompt from its beginning."""
     if is_empty(body, span):
         return None
     markable = [place for place, entry in _listed(body, span) if entry and not entry.get("defer_loading")]
-    return _edit(body, markable[-1]) if markable else None
+    return _edit(body, markable[-1], mark) if markable else None
 
 
 def _may_carry(block: Json) -> bool:
@@ -114,7 +156,7 @@ def _may_carry(block: Json) -> bool:
     return kind in _MARKABLE and (kind != "text" or bool(string(block.get("text")).strip()))
 
 
-def _edit(body: bytes, place: Span, mark: bytes = _MARK) -> tuple[Span, bytes]:
+def _edit(body: bytes, place: Span, mark: bytes) -> tuple[Span, bytes]:
     """The edit that marks the object at this place; one that is marked stays as it is."""
     spans = members(body[place.start : place.end])
     old = spans.get("cache_control")
