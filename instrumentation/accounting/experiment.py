@@ -21,6 +21,7 @@ from pager.log.events import (
     CallReceived,
     LegFinished,
     SessionOpened,
+    Warmed,
 )
 from pager.log.store import Store, Stored
 from pager.paging.policy_choice import UNCHANGED
@@ -180,6 +181,8 @@ def _read(log: Iterable[Stored], name: str, arm: str, models: Models) -> ArmSess
                 session.page_ins += bool(leg.pages)
                 if usage is not None:
                     session.cost = session.cost.plus(cost(usage, models, asked.get((leg.branch, leg.call), "")))
+            case Warmed(usage=usage) as refresh:  # paid in this arm, though no call asked for it
+                session.cost = session.cost.plus(cost(usage, models, asked.get((refresh.branch, refresh.call), "")))
             case AttemptFailed():
                 session.failures += 1
             case _:

@@ -34,7 +34,7 @@ from pager.paging.pages.page_table import PageTable
 from pager.paging.planner import Plan, Terms
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy import Policy, View, Weighed
-from pager.paging.policy_choice import UNCHANGED
+from pager.paging.policy_choice import UNCHANGED, policy_of_arm
 from pager.paging.policy_loader import load_policy
 from pager.paging.priors import SHIPPED, Experience, recalled
 from pager.pricing.prices import Prices
@@ -287,7 +287,7 @@ def _policy_name(case: _ExplainedCall, configured: str) -> tuple[str, str]:
     if here:
         return here, "logged with this call"
     if case.session.arm:
-        return case.session.arm, "the session's arm"
+        return policy_of_arm(case.session.arm), "the session's arm"
     other = next((event for event in _events(case.log, Repacked) if event.policy), None)
     if other is not None:
         return other.policy, f"logged with call {other.branch}:{other.call} of the session"

@@ -165,13 +165,14 @@ def load(options: argparse.Namespace) -> "Loaded":
 def _check_names(loaded: "Loaded") -> None:
     """Check the settings whose allowed values only the plug-ins know; an error says where the value came from."""
     from pager.log.stores import expect_known
+    from pager.paging.policy_choice import policy_of_arm
     from pager.paging.policy_loader import load_policy
     from pager.pricing.rates import in_force
 
     settings = loaded.settings
     checks: tuple[tuple[str, Callable[[], object]], ...] = (
         ("policy", lambda: load_policy(settings.policy, settings.paging.policy_options)),
-        ("experiment.arms", lambda: [load_policy(name, {}) for name in settings.experiment.arms]),
+        ("experiment.arms", lambda: [load_policy(policy_of_arm(name), {}) for name in settings.experiment.arms]),
         ("store", lambda: expect_known(settings.store_url)),
         ("prices", lambda: in_force(settings.prices, {})),
         ("models", lambda: in_force("", settings.models)),

@@ -43,9 +43,17 @@ def _has_only_numbers(value: object) -> bool:
     return not _is_table(value) or all(isinstance(item, bool | int | float) for item in value.values())
 
 
+def _names_no_code_and_nothing_warm(value: object) -> bool:
+    names = value if _is_table(value) else ()
+    return _names_no_code(value) and not any(name.endswith("+warm") for name in names)
+
+
 GUARDED = TrustGuard(lambda _: False, "needs trust")
 HARMLESS = TrustGuard(lambda _: True, "")
 NO_CODE = TrustGuard(_names_no_code, "needs trust where it names code of one's own")
+NO_CODE_OR_WARMTH = TrustGuard(
+    _names_no_code_and_nothing_warm, "needs trust where it names code of one's own, or an arm that is kept warm"
+)
 NUMBERS = TrustGuard(_has_only_numbers, "needs trust where it has more than numbers and switches")  # text may be a path
 NO_FILE = TrustGuard(lambda value: not isinstance(value, str) or value in PRICE_LISTS, "needs trust where it is a path")
 NOT_ALWAYS = TrustGuard(lambda value: value != "always", 'needs trust to be "always"')
@@ -335,12 +343,13 @@ class ExperimentSettings(_SettingsPart):
         Mapping[Name, Share],
         Notes(
             "a table of policies and their shares, numbers above 0, such as { cost_aware = 0.9, keep_all = 0.1 }",
-            guard=NO_CODE,
+            guard=NO_CODE_OR_WARMTH,
         ),
     ] = Field(
         default_factory=dict,
         description="Policies by name, with the share of new sessions that each is given, by a hash of its id; "
-        "`ctxpager experiment` compares them. Empty: all sessions are under `policy`.",
+        "`ctxpager experiment` compares them. With +warm behind its name an arm's prompts are kept warm in pauses, by "
+        "`keep_warm` or, where that is off, by `auto`; with +cold they are not. Empty: all are under `policy`.",
         examples=["cost_aware = 0.9", "keep_all = 0.1"],
     )
 

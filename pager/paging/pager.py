@@ -167,7 +167,7 @@ class Pager:
         elif not table.held.alive(call.at):
             to_go = self.experience(call.learned).to_go(call.caller.harness, table.call)
             knows_ttl = self._lifetime != "auto" or table.evidence.granted > 0  # the provider names lifetimes itself
-            asked = chosen(self._lifetime, table, prices, to_go, kept_warm=rule.keep_warm) if knows_ttl else 0.0
+            asked = chosen(self._lifetime, table, prices, to_go, kept_warm=bool(rule.keep_warm)) if knows_ttl else 0.0
             table.ask_for(asked)
 
     def _decide(self, paged: Paged) -> tuple[int, ...]:

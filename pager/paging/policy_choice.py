@@ -15,12 +15,29 @@ UNCHANGED = "keep_all"
 """The policy under which every request goes out as it came."""
 
 
+WARM, COLD = "+warm", "+cold"
+"""Behind the policy of an arm: its prompts are kept warm in pauses, or are not, whatever is configured."""
+
+
 class NamedPolicy(NamedTuple):
-    """A policy under the name by which it is known, and whether prompts of its sessions are kept warm."""
+    """A policy under the name by which it is known, and whether prompts of its sessions are kept warm.
+
+    ``keep_warm`` is None where that is as it is configured.
+    """
 
     name: str
     policy: Policy
-    keep_warm: bool = False
+    keep_warm: bool | None = None
+
+
+def policy_of_arm(arm: str) -> str:
+    """The name of an arm's policy."""
+    return arm.removesuffix(WARM).removesuffix(COLD)
+
+
+def keeps_warm(arm: str) -> bool | None:
+    """Whether an arm keeps prompts warm; None where its name does not say."""
+    return True if arm.endswith(WARM) else False if arm.endswith(COLD) else None
 
 
 @dataclass(frozen=True, slots=True)

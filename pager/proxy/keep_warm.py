@@ -125,6 +125,7 @@ class Keeper:
         self._changed = asyncio.Event()
         self._clock: asyncio.Task[None] | None = None
         self.on = on
+        self._by_default = settings.mode != "off"  # whether sessions are kept warm whose arm does not say
 
     def __len__(self) -> int:
         """The branches that are kept warm now."""
@@ -143,7 +144,7 @@ class Keeper:
 
     def switch(self, *, on: bool) -> None:
         """Begin or end keeping warm; at the end every kept request is forgotten, with its credential."""
-        self.on = on
+        self.on, self._by_default = on, self._by_default or on
         if not on:
             self._subagents.clear()
             for agent in list(self._resting):
@@ -181,6 +182,9 @@ class Keeper:
         if not self.on or waits_for is None or not self._goes_on_from(call, paged):
             return
         if is_subscription(call.incoming.headers) and not settings.subscriptions:
+            return
+        kept = paged.rule.keep_warm  # by the session's arm in an experiment, which may differ in it
+        if not (self._by_default if kept is None else kept):
             return
         if answer.usage is None or not answer.usage.cached + answer.usage.written:  # nothing is known to be cached
             return

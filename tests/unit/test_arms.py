@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pager.config.settings import Settings
 from pager.paging.policy import Decision
-from pager.paging.policy_choice import Arms, NamedPolicy
+from pager.paging.policy_choice import Arms, NamedPolicy, keeps_warm, policy_of_arm
+from pager.proxy.serving.main import _pager
 
 
 class Idle:
@@ -100,3 +102,27 @@ def test_nothing_is_ever_changed_only_where_no_arm_changes_anything():
     assert Arms(None, {"keep_all": None}, {"keep_all": 1}).change_nothing
     assert not Arms(None, {"lru": RULES["lru"], "keep_all": None}, {"lru": 0.1, "keep_all": 0.9}).change_nothing
     assert not arms(keep_all=1).change_nothing
+
+
+# ---------------------------------------------------------------- whether it keeps prompts warm
+
+
+@pytest.mark.parametrize(
+    ("arm", "policy", "warm"),
+    [("lru", "lru", None), ("lru+warm", "lru", True), ("lru+cold", "lru", False), ("a.py:X+warm", "a.py:X", True)],
+)
+def test_the_name_of_an_arm_says_whether_its_prompts_are_kept_warm(arm, policy, warm):
+    assert (policy_of_arm(arm), keeps_warm(arm)) == (policy, warm)
+
+
+@pytest.mark.parametrize(("mode", "plain"), [("off", False), ("auto", True)])
+def test_arms_differ_in_keeping_warm_whatever_is_configured(mode, plain):
+    shares = {"lru": 1.0, "lru+warm": 1.0, "lru+cold": 1.0, "keep_all": 1.0}
+    made = _pager(Settings.model_validate({"experiment": {"arms": shares}, "keep_warm": {"mode": mode}}))
+    found = {arm: made._arms.rule(arm) for arm in shares}
+    assert {arm: rule.keep_warm for arm, rule in found.items() if rule} == {
+        "lru": plain,
+        "lru+warm": True,
+        "lru+cold": False,
+    }
+    assert {rule.name for rule in found.values() if rule} == {"lru"}

@@ -32,6 +32,7 @@ from pager.log.events import (
     LegFinished,
     SessionOpened,
     ToolCalled,
+    Warmed,
 )
 from pager.log.store import Batch
 from pager.log.stores.memory.store import Store
@@ -92,6 +93,15 @@ def test_an_arm_is_the_sum_of_its_sessions_legs_and_all():
     assert (arm.arm, arm.sessions, arm.calls, arm.page_ins, arm.failures) == ("cost_aware", 1, 2, 1, 1)
     assert arm.units == pytest.approx(units)
     assert arm.dollars == pytest.approx(units * 2.0 / 1e6)
+
+
+def test_refreshes_are_paid_in_their_arm_and_are_no_calls():
+    store = Store()
+    usage = Usage(input=1_000, cached=900, written=100)
+    refresh = Warmed(0, 2, 1, at=390.0, refresh=1, usage=usage, cost=215.0, stake=1_000.0, lifetime=300.0)
+    log(store, "lru+warm", call(1), answer(1, Usage(100)), call(2), answer(2, Usage(100)), refresh)
+    (arm,) = experiment(store).arms
+    assert (arm.calls, arm.units) == (2, pytest.approx(200 + 0.1 * 900 + 1.25 * 100))
 
 
 def test_a_leg_that_is_told_with_its_answer_is_paid_once():

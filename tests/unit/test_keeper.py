@@ -20,6 +20,8 @@ from pager.log.events import Warmed, WarmingStopped
 from pager.log.stores import open_store
 from pager.log.stores.memory.store import Store
 from pager.paging.keep_warm import FixedRefreshes
+from pager.paging.policy_choice import Arms, NamedPolicy
+from pager.paging.policy_loader import load_policy
 from pager.paging.returns import WaitsFor
 from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
@@ -83,12 +85,24 @@ class Provider:
 class Scene:
     """A session that has made one call and rests, with a keeper whose clock is told."""
 
-    def __init__(self, *answers, rule=None, headers=None, store=None, echo="", meter=None, **settings):
+    def __init__(
+        self,
+        *answers,
+        rule=None,
+        headers=None,
+        store=None,
+        echo="",
+        meter=None,
+        mode="fixed",
+        arm_keeps_warm=None,
+        **settings,
+    ):
         self.provider, self.store = Provider(*answers, echo=echo), store or Store()
-        self.calls = CallLog(self.store, load, 10, paging("cost_aware"), meter=meter)
+        arms = Arms(NamedPolicy("cost_aware", load_policy("cost_aware"), arm_keeps_warm))
+        self.calls = CallLog(self.store, load, 10, paging("cost_aware", arms=arms), meter=meter)
         self.pager = paging("cost_aware")
-        self.settings = KeepWarmSettings(mode="fixed", smallest=0, **settings)
-        rule = rule or rule_of(self.settings)
+        self.settings = KeepWarmSettings(mode=mode, smallest=0, **settings)
+        rule = rule or rule_of(self.settings) or FixedRefreshes(1, 280.0)
         known = self.pager.models
         self.keeper = Keeper(self.settings, rule, self.provider, self.calls, known, FailOpen(), told_time=True)
         self.headers = {"x-session-id": "one", "authorization": f"Bearer {CREDENTIAL}", **(headers or {})}
@@ -136,6 +150,26 @@ def test_a_refresh_is_the_latest_request_with_the_smallest_output_at_its_due_tim
         assert (event.at, event.refresh, event.usage.cached) == (1_280.0, 1, 39_990)
         assert event.cost == pytest.approx(0.1 * 39_990 + 10 + 5)
         assert placed.paged.table.account.refreshes == event.cost
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("mode", "arm", "kept"),
+    [
+        ("fixed", None, 1),
+        ("fixed", True, 1),
+        ("fixed", False, 0),
+        ("off", None, 0),
+        ("off", True, 1),
+        ("off", False, 0),
+    ],
+)
+def test_the_arm_of_a_session_says_whether_it_is_kept_warm(mode, arm, kept):
+    async def play():
+        scene = Scene(mode=mode, arm_keeps_warm=arm)
+        await scene.call()
+        assert len(scene.keeper) == kept
 
     asyncio.run(play())
 

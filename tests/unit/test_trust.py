@@ -139,6 +139,13 @@ def test_what_names_no_code_and_no_file_counts_without_trust(home):
     assert (found.settings.policy, found.settings.prices, found.settings.dashboard.show) == ("lru", "openai", "off")
 
 
+def test_an_arm_that_is_kept_warm_needs_trust_as_it_spends_money(home):
+    write('experiment.arms = { "lru+warm" = 1.0 }')
+    found = loaded(home)
+    assert found.settings.experiment.arms == {}
+    assert "experiment.arms" in str(found.notices)
+
+
 def test_the_price_lists_that_need_no_trust_are_those_that_are_shipped():
     assert {"", *NAMED} == PRICE_LISTS
 

@@ -21,7 +21,7 @@ from pager.log.stores import Location, open_store
 from pager.paging.keep_warm import PricedRefreshes
 from pager.paging.pager import Pager
 from pager.paging.planning_rules import PlanningRules
-from pager.paging.policy_choice import UNCHANGED, Arms, NamedPolicy
+from pager.paging.policy_choice import UNCHANGED, Arms, NamedPolicy, keeps_warm, policy_of_arm
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
 from pager.proxy.call import Pipeline
@@ -174,7 +174,8 @@ def _keeper(
     if calls is None or pager is None:
         return None
     limits, told = settings.keep_warm, settings.trust_clock_header
-    rule, on = rule_of(limits) or PricedRefreshes(limits.most), limits.mode != "off"
+    rule = rule_of(limits) or PricedRefreshes(limits.most)
+    on = limits.mode != "off" or any(map(keeps_warm, settings.experiment.arms))
     return Keeper(limits, rule, upstream, calls, pager.models, fail_open, told_time=told, on=on)
 
 
@@ -184,9 +185,10 @@ def _advice(settings: Settings, words: CostWords | None, keeper: Keeper | None) 
     return WarmAdvice(estimating, keeper) if estimating and keeper is not None and may_advise(settings) else None
 
 
-def _rule(rules: PlanningRules, name: str) -> NamedPolicy | None:
-    """A policy by its name, with the configured options if it is the one in force."""
-    return None if name == UNCHANGED else NamedPolicy(name, load_policy(name, rules.options_of(name)))
+def _rule(rules: PlanningRules, arm: str) -> NamedPolicy | None:
+    """The policy of an arm, with the configured options if it is the one in force."""
+    name = policy_of_arm(arm)
+    return None if name == UNCHANGED else NamedPolicy(name, load_policy(name, rules.options_of(name)), keeps_warm(arm))
 
 
 def _recall(settings: Settings, pager: Pager | None, store: Store | None) -> None:
