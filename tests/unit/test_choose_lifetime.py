@@ -5,6 +5,7 @@ import json
 import pytest
 from logged_sessions import LoggedCall, log_session
 
+from instrumentation.accounting.ledger.session_story import story
 from instrumentation.accounting.logged_prompts import outgoing
 from pager.log.events import Marked
 from pager.log.stores import open_store
@@ -228,3 +229,18 @@ def test_other_wire_formats_have_no_marks():
     chat = load("chat")
     assert chat.lengthen(b"{}") is None
     assert chat.lengthen_head(chat.parse(b'{"messages":[]}')) is None
+
+
+# ---------------------------------------------------------------- money
+
+
+def test_without_us_the_clients_cache_would_have_lived_for_five_minutes():
+    written = Usage(20_000, 0, 20_000, 0, tells_cached=True, written_1h=20_000)
+    found = Usage(24_000, 20_000, 4_000, 0, tells_cached=True, written_1h=4_000)
+    reports = iter([written, found])
+    store = open_store("memory:")
+    name = log_session(store, calls(0, 1_200, usage=lambda _: next(reports)), pager("1h"), dialect="messages")
+    first, second = story(store, name, in_force("anthropic", {}), load).calls
+    assert (first.cost, first.cost_before) == (2.0 * 20_000, 1.25 * 20_000)
+    assert second.cost == pytest.approx(0.1 * 20_000 + 2.0 * 4_000)
+    assert second.cost_before == pytest.approx(1.25 * 24_000, rel=0.01)

@@ -8,9 +8,11 @@ from pager.log.bypass_reasons import WENT_IN_FULL
 from pager.log.events import (
     AnswerFinished,
     AttemptFailed,
+    BranchOpened,
     Bypassed,
     CallReceived,
     LegFinished,
+    Marked,
     PromptCounted,
     RepackCause,
     Repacked,
@@ -25,7 +27,10 @@ from pager.request_values import CallAddress
 
 @dataclass(slots=True)
 class AttemptFacts:
-    """One attempt at a call: what came in, what was decided, what came back; ``full`` if it went out in full."""
+    """One attempt at a call: what came in, what was decided, what came back; ``full`` if it went out in full.
+
+    ``lengthened`` if its cache marks asked for an hour by our choice, where the client's own get five minutes.
+    """
 
     received: CallReceived
     at: float
@@ -36,6 +41,7 @@ class AttemptFacts:
     refreshes: list[Warmed] = field(default_factory=list)  # of its prompt, in the pause after it
     repacks: list[RepackStory] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    lengthened: bool = False
 
     @property
     def paged(self) -> bool:
@@ -64,12 +70,20 @@ def facts(log: Iterable[Stored]) -> SessionFacts:
     """What is in the log of one session."""
     found = SessionFacts()
     latest: dict[tuple[int | None, int], AttemptFacts] = {}
+    lengthened: dict[int | None, bool] = {}
     for row in log:
         match row.event:
+            case BranchOpened(branch=branch, parent=parent):
+                lengthened[branch] = lengthened.get(parent, False)
+            case Marked() as marked:
+                lengthened[marked.branch] = marked.lifetime > 0
+                if (marked.branch, marked.call) in latest:
+                    latest[marked.branch, marked.call].lengthened = marked.lifetime > 0
             case SessionOpened() as opened:
                 found.key, found.harness, found.policy = opened.key, opened.harness, opened.arm
             case CallReceived() as call:
-                told = latest[call.branch, call.call] = AttemptFacts(call, row.at)
+                told = AttemptFacts(call, row.at, lengthened=lengthened.get(call.branch, False))
+                latest[call.branch, call.call] = told
                 found.told[CallAddress.of(call)] = told
             case Bypassed(reason=reason, branch=branch, call=number) if (branch, number) in latest:
                 latest[branch, number].full |= reason in WENT_IN_FULL

@@ -107,6 +107,7 @@ class Billed(NamedTuple):
     lifetime: float = 0.0
     refreshed: bool = False
     others: int = 0
+    lengthened: bool = False  # an hour was asked for by our choice: the client alone would have five minutes
 
 
 @dataclass(slots=True)
@@ -200,7 +201,7 @@ class Bills:
 class WeighedCall(NamedTuple):
     """A call in tokens of its provider; ``scale`` is how many of them one of our own is.
 
-    ``hour`` is whether what is written lives for an hour.
+    ``hour`` is whether what is written lives for an hour, ``lengthened`` whether that is by our choice.
     """
 
     scale: float
@@ -209,6 +210,7 @@ class WeighedCall(NamedTuple):
     requests: Sequence[Usage]
     cached_before: int
     hour: bool = False
+    lengthened: bool = False
 
 
 def weigh(
@@ -235,7 +237,8 @@ def weigh(
     ]
     cached = _cached_before(billed, usages[0], first, scale)
     most = theirs.total if usages[0].cached <= usages[0].input else usages[0].cached
-    return WeighedCall(scale, theirs, ours, usages, min(most, cached), billed.lifetime >= HOUR)
+    hour = billed.lifetime >= HOUR
+    return WeighedCall(scale, theirs, ours, usages, min(most, cached), hour, billed.lengthened)
 
 
 def _cached_before(billed: Billed, usage: Usage, told: Usage | None, scale: float) -> int:
@@ -248,6 +251,8 @@ def _cached_before(billed: Billed, usage: Usage, told: Usage | None, scale: floa
     only because it was refreshed would not have been there, but for what other sessions keep in the cache.
     """
     if told is not None and told.cached_if_told is None:  # a provider that says nothing of a cache
+        return 0
+    if billed.lengthened and FIVE_MINUTES < billed.client.gap < inf:
         return 0
     expected = scale * billed.sent.tokens
     if billed.refreshed:
@@ -300,13 +305,13 @@ def unpaged(weighed: WeighedCall) -> Usage:
     """
     first, answer = weighed.requests[0], weighed.requests[-1]
     total, cached = weighed.client.total, weighed.cached_before
-    if (total, cached) == (first.input, first.cached):
+    if (total, cached) == (first.input, first.cached) and not weighed.lengthened:
         return msgspec.structs.replace(first, output=answer.output, reasoning=answer.reasoning)
     left, uncached = total - cached, first.input - first.cached
     written = round(left * min(1.0, first.written / uncached)) if uncached > 0 else left
     long = min(first.written_1h, first.written) / first.written if first.written else float(weighed.hour)
-    in_hours = round(long * written)
-    in_minutes = written - in_hours if first.written_5m else 0
+    in_hours = 0 if weighed.lengthened else round(long * written)
+    in_minutes = written - in_hours if first.written_5m or weighed.lengthened else 0
     return Usage(total, cached, written, answer.output, answer.reasoning, first.tells_cached, in_minutes, in_hours)
 
 

@@ -259,6 +259,7 @@ class _Teller:
         asked, step = call.step.lifetime, call.step
         billed = self.bills.charge(received.model, rates.prices, told.at, call.prompt, requests, asked)
         reported = [*(leg.usage for leg in told.hidden), answer.usage if answer else None]
+        billed = billed._replace(lengthened=told.lengthened)
         weighed = weigh(client.parts(where), sent, billed, reported, told.estimate, step.output)
         self.bills.learn(received.model, billed, reported)
         for refresh in told.refreshes:
