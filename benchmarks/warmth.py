@@ -14,7 +14,7 @@ from benchmarks.lifetimes import FIVE, HOUR, READS, options_of
 from benchmarks.policies.play import OURS, spread
 from benchmarks.policies.publish import ROOT, replaced
 from instrumentation.replay import recording_files
-from instrumentation.replay.compare import Comparison, Contender, PolicyRow, ReplayConditions, compare
+from instrumentation.replay.compare import SHORTEST, Comparison, Contender, PolicyRow, ReplayConditions, compare
 from instrumentation.replay.knowing_policy import KNOWING
 from instrumentation.replay.policy_options import RULES, kept_warm
 from instrumentation.replay.prepared_recording import Caching
@@ -52,15 +52,16 @@ Figures = dict[WarmthCase, Halves]
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Play every case, print the tables, and write them into the docs if that was asked for."""
     options = options_of(arguments, __doc__, "the docs")
-    files = spread(recording_files.files(options.recordings / "traces" / options.set), options.sessions)
+    halves = halved(recording_files.files(options.recordings / "traces" / options.set), options.sessions)
     figures = {
-        WarmthCase(client, prices): _played(client, prices, cache, files, options.jobs)
+        WarmthCase(client, prices): _played(client, prices, cache, halves, options.jobs)
         for client, cache in CLIENTS.items()
         for prices in READS
     }
+    about = made(figures, options.set, options.sessions)
     blocks = {
-        "docs/benchmarks.md": f"{bills(figures)}\n{refreshes(figures)}\n{made(figures, options.set)}",
-        "docs/keep_warm.md": f"{bills(figures)}\n{made(figures, options.set)}",
+        "docs/benchmarks.md": f"{bills(figures)}\n{refreshes(figures)}\n{about}",
+        "docs/keep_warm.md": f"{bills(figures)}\n{about}",
     }
     print(blocks["docs/benchmarks.md"])
     for name, block in blocks.items() if options.write else ():
@@ -68,10 +69,20 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     return 0
 
 
-def _played(client: str, prices: str, cache: Caching, files: Sequence[Path], jobs: int) -> Halves:
+def halved(files: Sequence[Path], most: int) -> tuple[list[Path], list[Path]]:
+    """The sessions that the chances were counted on, and the others; of both together at most so many, all for 0.
+
+    Counted on is every second of the sessions that are long enough to be played. They are told apart before any are
+    left out: in a thinned list every second one would be of either half.
+    """
+    long = [path for path in files if len(recording_files.load(path).steps) >= SHORTEST]
+    return spread(long[::2], most - most // 2), spread(long[1::2], most // 2)
+
+
+def _played(client: str, prices: str, cache: Caching, halves: tuple[list[Path], list[Path]], jobs: int) -> Halves:
     print(f"playing {client}, {prices}", file=sys.stderr, flush=True)
     conditions = ReplayConditions(prices, cache=cache)
-    return Halves(*(compare(files[first::2], CONTENDERS, conditions, jobs) for first in (0, 1)))
+    return Halves(*(compare(files, CONTENDERS, conditions, jobs) for files in halves))
 
 
 def bills(figures: Figures) -> str:
@@ -114,14 +125,15 @@ def _table(head: Sequence[str], lines: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(markdown(head, lines)) + "\n"
 
 
-def made(figures: Figures, name: str) -> str:
-    """What was played, and how the tables are made."""
+def made(figures: Figures, name: str, most: int) -> str:
+    """What was played, at most so many sessions if it is not 0, and how the tables are made."""
+    some = f" --sessions {most}" if most else ""
     halves = next(iter(figures.values()))
     return f"""\
 {len(halves.all.played)} recorded sessions of the set `{name}`, {halves.all.calls:,} calls ({len(halves.fitted.played)}
 that the chances of `auto` were counted on, {len(halves.others.played)} others), played again with every page-in and
 every refresh charged, by
-`{COMMAND}`.
+`{COMMAND}{some}`.
 `{OURS}` alone is eviction without keeping warm, `+ {KNOWING}` knows how long each pause will be and
 `{KNOWING} + {KNOWING}`
 the whole future. One case alone: `ctxpager replay DIR/traces/{name} --policy

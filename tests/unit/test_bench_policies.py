@@ -269,6 +269,16 @@ def test_what_keeping_warm_brings_is_written_into_the_docs(recorded, capsys):
     assert capsys.readouterr().out in pages[0].read_text() + "\n"
 
 
+def test_sessions_that_chances_were_counted_on_stay_apart_when_some_are_left_out(tmp_path):
+    files = write_sessions(tmp_path, 9)
+    fitted, others = files[::2], files[1::2]
+    assert warmth.halved(files, 0) == (fitted, others)
+    for most in (4, 5, 6):
+        some, rest = warmth.halved(files, most)
+        assert len(some) + len(rest) == most
+        assert (set(some) <= set(fitted), set(rest) <= set(others)) == (True, True)
+
+
 def test_all_sets_are_told_and_written(recorded, capsys):
     arguments = ["--recordings", str(recorded), "--jobs", "1", "--write", "--json", str(recorded / "figures.json")]
     assert policies.main(arguments, recorded) == 0
