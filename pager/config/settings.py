@@ -230,6 +230,17 @@ class PagingSettings(_SettingsPart):
         description="For how many calls a new result stays, whatever the policy wants. 2: the results since the last "
         "two answers, because most of what a model needs again it needs at once.",
     )
+    prompt_cache_key: Annotated[Literal["auto", "on", "off"], Notes('"auto", "on" or "off"', guard=HARMLESS)] = Field(
+        default="auto",
+        description="Whether requests of OpenAI's formats get a prompt_cache_key of their conversation where the "
+        "client sends none, so that its calls find the same cache. auto: only if the upstream is api.openai.com, "
+        "because other servers may refuse members that they do not know.",
+    )
+    prompt_cache_retention: Annotated[Literal["", "24h"], Notes('"" or "24h"')] = Field(
+        default="",
+        description="What is asked of OpenAI as prompt_cache_retention where the client says nothing, for models that "
+        "write to their cache at no extra price. Empty: nothing, because 24h has the provider keep data for longer.",
+    )
     thrift: Annotated[Literal["user", "session"], Notes('"user" or "session"', guard=HARMLESS)] = Field(
         default="user",
         description="Whose savings pay for a change of a prompt that is still cached. user: those of all of the "

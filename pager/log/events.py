@@ -277,6 +277,7 @@ class Marked(Event, frozen=True):
     anchors: list[int] = []  # prefixes, by their number of items as sent, that are kept alive for a later repack
     legs: bool = False  # hidden legs end at a mark of their own
     lifetime: float = 0.0  # seconds that all marks ask for, where the client names none and we chose them; else 0
+    members: dict[str, str] = {}  # of ours in the body, for caches that are chosen by them: their values as JSON
 
 
 class LegFinished(Event, frozen=True):

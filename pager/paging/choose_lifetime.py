@@ -20,7 +20,7 @@ session's own pauses. Nothing here reads a clock.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pager.paging.pages.page_table import PageTable
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
@@ -28,6 +28,17 @@ from pager.pricing.prices import Prices
 
 LifetimeRule = Literal["auto", "5m", "1h"]
 """How it is chosen: by price, or never or always an hour."""
+
+
+class CacheMembers(NamedTuple):
+    """Which members of ours choose a cache, in the formats that have them."""
+
+    key: bool = False  # prompt_cache_key, one for each conversation
+    retention: str = ""  # prompt_cache_retention, empty for none
+
+
+NO_MEMBERS = CacheMembers()
+
 
 MIDDLING, LONG = 0.031, 0.0034
 """The chances of a pause of five minutes to an hour at each call, and of a longer one.

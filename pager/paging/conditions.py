@@ -62,6 +62,7 @@ def terms_of(
         prices = marked_prices(prices, table)
     elif prices.ttl_seconds:
         asked = _RETENTION.search(request.body, *request.members.get("prompt_cache_retention", NOWHERE))
+        asked = asked or _RETENTION.search(table.members.get("prompt_cache_retention", "").encode())
         seen = known.lifetime(caller.tenant, request.dialect, request.model)
         prices = replace(prices, ttl_seconds=max(prices.ttl_seconds, seen, DAY if asked else 0.0))
     if models.fixed is None:

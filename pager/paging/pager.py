@@ -8,12 +8,13 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from typing import NamedTuple
 
 from pager.errors import StoreError
 from pager.log.bypass_reasons import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Marked, RepackCause, Repacked
-from pager.paging.choose_lifetime import LifetimeRule, chosen
+from pager.paging.choose_lifetime import NO_MEMBERS, CacheMembers, LifetimeRule, chosen
 from pager.paging.conditions import Caller, lent, terms_of, tool_slot_of
 from pager.paging.credit import CreditLimits, Totals
 from pager.paging.pages.page import GRACE, Items
@@ -82,7 +83,7 @@ class Paged(CallPlan):
 class Pager:
     """Plans calls, and finds pages again."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what settings say, each by its name
         self,
         arms: Arms,
         models: Models,
@@ -92,10 +93,12 @@ class Pager:
         grace: int = GRACE,
         tools: Shortening = ON,
         credit: CreditLimits | None = None,
+        cache_members: CacheMembers = NO_MEMBERS,
         lifetime: LifetimeRule = "5m",
     ) -> None:
         self._arms = arms
         self.credit = credit  # the limits of users' accounts; None where each session pays for itself
+        self._cache_members = cache_members
         self._grace = grace
         self._tools = tools
         self._lifetime = lifetime
@@ -124,6 +127,8 @@ class Pager:
         table.ends = self._marks and lacks_marks(call.dialect, request, table)
         self._choose_lifetime(pages, call, rule)
         is_written = not table.held.alive(call.at)
+        if table.call == 1 and call.dialect.cache_members and not call.bypass:
+            table.members = self._members(call)
         terms = self._terms(call, pages)
         paged = Paged(
             dialect=call.dialect,
@@ -151,9 +156,29 @@ class Pager:
         legs = self._marks and paged.terms.by_marks and not paged.full and table.client_marks < MOST_MARKS
         table.set_marks(ends=table.ends, anchors=anchors if self._marks else (), legs=legs)
         if _marks_of(table) != marks_before:
-            paged.events.append(Marked(*call.where, table.ends, list(table.anchors), table.mark_legs, table.lifetime))
+            paged.events.append(
+                Marked(
+                    *call.where,
+                    ends=table.ends,
+                    anchors=list(table.anchors),
+                    legs=table.mark_legs,
+                    lifetime=table.lifetime,
+                    members=table.members,
+                )
+            )
         paged.outgoing = self._render(paged)
         return paged
+
+    def _members(self, call: CallToPlan) -> dict[str, str]:
+        """The members of ours that choose a cache for a branch, as JSON, from its first call on."""
+        key, retention = self._cache_members
+        members: dict[str, str] = {}
+        if key:
+            begins = sha256(f"{call.caller.tenant}\0{call.around}\0".encode() + call.items.digests[0])
+            members["prompt_cache_key"] = f'"ctxpager-{begins.hexdigest()[:32]}"'
+        if retention and self.models.prices(call.request.model).write <= 1.0:
+            members["prompt_cache_retention"] = f'"{retention}"'
+        return members
 
     def _choose_lifetime(self, pages: SessionPages, call: CallToPlan, rule: NamedPolicy) -> None:
         """Choose what cache marks ask for that name no lifetime, where the whole prompt is written in any case.
@@ -259,4 +284,4 @@ class Pager:
 
 def _marks_of(table: PageTable) -> tuple[object, ...]:
     """What is logged of a table's cache marks."""
-    return table.ends, table.anchors, table.mark_legs, table.lifetime
+    return table.ends, table.anchors, table.mark_legs, table.lifetime, table.members

@@ -3,13 +3,23 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from pager.config.settings import Settings
-from pager.paging.choose_lifetime import LifetimeRule
+from pager.paging.choose_lifetime import NO_MEMBERS, CacheMembers, LifetimeRule
 from pager.paging.credit import CreditLimits
 from pager.paging.pages.page import GRACE
 from pager.paging.tool_forms_of_call import Shortening
 from pager.pricing.rates import Models, in_force
+
+OPENAI = "api.openai.com"
+
+
+def _cache_members(settings: Settings) -> CacheMembers:
+    paging, upstream = settings.paging, settings.upstream
+    ours = all(urlsplit(upstream.base(name)).hostname == OPENAI for name in ("chat", "responses"))
+    key = paging.prompt_cache_key == "on" or (paging.prompt_cache_key == "auto" and ours)
+    return CacheMembers(key, paging.prompt_cache_retention)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +33,7 @@ class PlanningRules:
     policy: str = ""  # the policy in force
     policy_options: Mapping[str, object] = field(default_factory=dict)  # of the policy in force
     cache_marks: bool = True  # whether we set cache marks
+    cache_members: CacheMembers = NO_MEMBERS  # which members of ours choose a cache
     credit: CreditLimits | None = None  # the limits of the user's account; None where each session pays for itself
     cache_lifetime: LifetimeRule = "5m"  # what cache marks ask for that name no lifetime
 
@@ -38,6 +49,7 @@ class PlanningRules:
             policy=settings.policy,
             policy_options=paging.policy_options,
             cache_marks=paging.cache_marks,
+            cache_members=_cache_members(settings),
             credit=CreditLimits(**credit.model_dump()) if paging.thrift == "user" else None,
             cache_lifetime=paging.cache_lifetime,
             **others,

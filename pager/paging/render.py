@@ -16,6 +16,7 @@ from pager.pricing.mark_cache import marks_in
 from pager.request_values import Request, Span
 from pager.tools.decide_forms import Toolset
 from pager.wire.byte_edits import apply_edits
+from pager.wire.common import member_edit
 from pager.wire.dialect import Dialect
 from pager.wire.page_spans import stubbed
 from pager.wire.stitching import ToolSlot
@@ -124,14 +125,23 @@ def _edits(
         edits.append(head)
     if table.lifetime:
         edits += dialect.lengthen_head(request) or ()
-    return tuple(edits), short
+    return (*edits, *_members(request, table)), short
 
 
 def in_full(dialect: Dialect, request: Request, table: PageTable) -> Outgoing:
     """The client's request in full, but for cache marks."""
     if table.ends:
         return marked(dialect, request, table.lifetime)
-    return lengthened(dialect, request) if table.lifetime else Outgoing(request)
+    return lengthened(dialect, request) if table.lifetime else Outgoing(request, tuple(_members(request, table)))
+
+
+def _members(request: Request, table: PageTable) -> list[Edit]:
+    """The edits that add members of ours to the body, where the client does not set them itself."""
+    return [
+        member_edit(request, name, value.encode())
+        for name, value in table.members.items()
+        if name not in request.members
+    ]
 
 
 def marked(dialect: Dialect, request: Request, lifetime: float = 0.0) -> Outgoing:

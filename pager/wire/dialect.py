@@ -62,6 +62,9 @@ class Dialect(ABC):
     marks_cache = False
     """Whether the provider caches what the client marks, so that we mark what shall be cached where it does not."""
 
+    cache_members = False
+    """Whether a request may choose its cache by the members ``prompt_cache_key`` and ``prompt_cache_retention``."""
+
     chains = False
     """Whether a request may name the answer that it follows, instead of sending the history again."""
 

@@ -243,6 +243,7 @@ class PageTable:
     anchors: tuple[int, ...] = ()
     mark_legs: bool = False
     lifetime: float = 0.0
+    members: dict[str, str] = field(default_factory=dict)  # of ours in the body of requests, by name, as JSON
     hour_denied: bool = False
     is_side: bool = False  # a branch of a sub-agent, or of a side request
     held: MarkCache = field(default_factory=MarkCache)
@@ -444,6 +445,7 @@ class PageTable:
             case Marked():
                 self.set_marks(ends=event.ends, anchors=event.anchors, legs=event.legs)
                 self.ask_for(event.lifetime)
+                self.members = dict(event.members)
             case ToolsDecided() if isinstance(content, Toolset):
                 self._decide_tools(event, content)
             case LegFinished() if isinstance(content, Leg):

@@ -163,6 +163,7 @@ def _pager(settings: Settings) -> Pager | None:
         grace=rules.grace,
         tools=rules.tools,
         credit=rules.credit,
+        cache_members=rules.cache_members,
         lifetime=rules.cache_lifetime,
     )
 

@@ -48,6 +48,7 @@ class Dialect(dialect.Dialect):
 
     name = "chat"
     path = "/chat/completions"
+    cache_members = True
     resources = ("",)  # what no other dialect claims
     base_url = "https://api.openai.com/v1"
     items_key = "messages"

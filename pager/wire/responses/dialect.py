@@ -58,6 +58,7 @@ class Dialect(dialect.Dialect):
 
     name = "responses"
     path = "/responses"
+    cache_members = True
     count_path = "/responses/input_tokens"
     resources = ("/responses", "/conversations")
     base_url = "https://api.openai.com/v1"
