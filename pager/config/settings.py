@@ -230,7 +230,7 @@ class PagingSettings(_SettingsPart):
         description="For how many calls a new result stays, whatever the policy wants. 2: the results since the last "
         "two answers, because most of what a model needs again it needs at once.",
     )
-    prompt_cache_key: Annotated[Literal["auto", "on", "off"], Notes('"auto", "on" or "off"', guard=HARMLESS)] = Field(
+    prompt_cache_key: Annotated[Literal["auto", "on", "off"], Notes('"auto", "on" or "off"')] = Field(
         default="auto",
         description="Whether requests of OpenAI's formats get a prompt_cache_key of their conversation where the "
         "client sends none, so that its calls find the same cache. auto: only if the upstream is api.openai.com, "

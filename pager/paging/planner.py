@@ -43,6 +43,9 @@ USUAL = 30
 COMPACTED_AT = 0.8
 """The share of the window at which clients write a summary and begin anew: no repack counts for longer."""
 
+REFRESH_PART = 0.8
+"""The part of a session's credit that refreshes may spend: pages may still be asked for when it is spent."""
+
 CLIENTS_WINDOW = 200_000
 """Tokens that clients let a prompt have at most, unless they are told otherwise, whatever the model would take."""
 
@@ -222,7 +225,7 @@ def resting(policy: Policy, table: PageTable, outside: int, terms: Terms, waits_
     room = COMPACTED_AT * min(terms.window, CLIENTS_WINDOW) - seen.tokens
     left = min(left, max(0.0, room) / max(1.0, seen.tokens / max(1, seen.call)))
     lent = terms.session_share * table.account.cost(terms.prices) if terms.credit is None else seen.credit
-    budget = max(0.0, seen.saved - seen.spent + lent)
+    budget = max(0.0, seen.saved - seen.spent + REFRESH_PART * lent)
     returns = usual_multiple(waits_for, seen.tokens, seen.call) * counted_alive(table.pauses).multiple
     returns *= terms.experience.returns(terms.tenant, terms.harness, waits_for)
     return Resting(seen.tokens, seen.tokens - freed, waits_for, min(left, between), terms.prices, budget, returns)

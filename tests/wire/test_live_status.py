@@ -115,6 +115,7 @@ def test_a_session_keeps_its_cost_when_the_proxy_is_started_again(scripted, star
     assert after["session"] == before["session"]
 
 
+@pytest.mark.keeps_warm
 def test_while_it_is_off_nothing_is_sent_and_the_switch_turns_auto_on(running_clock, scripted):
     root = running_clock.root
     with agent(root) as call:
@@ -135,6 +136,7 @@ def test_while_it_is_off_nothing_is_sent_and_the_switch_turns_auto_on(running_cl
         assert get(root, "/ctxpager/keep-warm", x_pager_now=10_986.0)[1]["spent"] > 0
 
 
+@pytest.mark.keeps_warm
 def test_the_switch_forgets_what_was_kept_and_sends_no_more(scripted, start_proxy):
     scripted.play(Script([Say("fine")], repeat=True))
     fixed = ("--keep-warm", "fixed", "--keep-warm-refreshes", "9")
