@@ -11,7 +11,7 @@ from pager.paging.priors import (
     Seen,
     Use,
 )
-from pager.paging.returns import Returns
+from pager.paging.warmth.returns import Returns
 from pager.tools.decide_forms import OFTEN, usual_chance
 
 UNNAMED = "(a client that does not name itself)"

@@ -37,7 +37,7 @@ from pager.paging.priors import (
     newest,
     owner,
 )
-from pager.paging.returns import LONGEST, SHORTEST, Pause, Returns, WaitsFor, counted
+from pager.paging.warmth.returns import LONGEST, SHORTEST, Pause, Returns, WaitsFor, counted
 from pager.sessions.lineage import Session
 from pager.sessions.rebuild import Rebuilder
 from pager.wire.dialect import Dialect

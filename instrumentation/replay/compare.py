@@ -22,10 +22,10 @@ from instrumentation.replay.prepared_recording import (
 )
 from instrumentation.replay.recording import Recording
 from pager.paging.credit import REST, UserAccount
-from pager.paging.keep_warm import rule_of
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import load_policy
+from pager.paging.warmth.keep_warm import rule_of
 from pager.pricing.rates import Models, in_force
 from pager.wire.dialects import load as load_dialect
 

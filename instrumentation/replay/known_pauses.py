@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
-from pager.paging.keep_warm import MARGIN, Resting
+from pager.paging.warmth.keep_warm import MARGIN, Resting
 from pager.pricing.prices import Prices
 
 if TYPE_CHECKING:

@@ -23,11 +23,9 @@ from instrumentation.replay.prepared_recording import Prepared, PreparedCall, la
 from pager.log.bypass_reasons import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Event, LegFinished, RepackCause, Repacked, ToolsDecided
 from pager.paging import held_calls, planner
-from pager.paging.choose_lifetime import chosen
 from pager.paging.conditions import terms_under
-from pager.paging.credit import NOTHING, Totals
+from pager.paging.credit import NOTHING, SessionMoney
 from pager.paging.held_calls import ROUNDS, Refusal, Replies
-from pager.paging.keep_warm import KeepWarm, Resting
 from pager.paging.pages.page import Page
 from pager.paging.pages.page_table import PageTable, Refresh, Slot
 from pager.paging.pages.session_pages import SessionPages, TableSource
@@ -37,7 +35,9 @@ from pager.paging.planner import Terms
 from pager.paging.policy import Policy, View
 from pager.paging.policy_choice import NamedPolicy
 from pager.paging.render import with_stubs
-from pager.paging.returns import WaitsFor
+from pager.paging.warmth.choose_lifetime import chosen
+from pager.paging.warmth.keep_warm import KeepWarm, Resting
+from pager.paging.warmth.returns import WaitsFor
 from pager.pricing.mark_cache import FIVE_MINUTES
 from pager.pricing.prices import ASKING
 from pager.pricing.rates import Models
@@ -108,7 +108,7 @@ class PolicyOutcome(NamedTuple):
     refreshes: int = 0
     refreshing: float = 0.0
     wrote: int = 0
-    totals: Totals = NOTHING  # as the user's account has them
+    totals: SessionMoney = NOTHING  # as the user's account has them
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from instrumentation.replay.compare import Contender
 from instrumentation.replay.knowing_policy import KNOWING
 from pager.errors import ConfigError, PolicyError
-from pager.paging.keep_warm import rule_of
 from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import load_policy, policy_names
+from pager.paging.warmth.keep_warm import rule_of
 
 
 def contenders(

@@ -17,9 +17,9 @@ from instrumentation.accounting.item_sizes import item_tokens
 from instrumentation.replay.known_pauses import pays_to_bridge
 from instrumentation.replay.page_needs import Need, Needs
 from instrumentation.replay.recording import Future, RecordedCall, Recording
-from pager.paging.choose_lifetime import LifetimeRule
 from pager.paging.pages.page import GRACE, Contents, Items, contents
 from pager.paging.tool_forms_of_call import Shortening
+from pager.paging.warmth.choose_lifetime import LifetimeRule
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.pricing.prices import Prices
 from pager.pricing.provider_cache import CacheKind

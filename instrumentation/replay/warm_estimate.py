@@ -27,9 +27,9 @@ from pager.config.settings import Settings
 from pager.errors import PagerError, StoreError
 from pager.log.store import Store
 from pager.log.stores import Location, open_store, url_of_file
-from pager.paging.keep_warm import KeepWarm, PricedRefreshes, Resting
 from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import load_policy
+from pager.paging.warmth.keep_warm import KeepWarm, PricedRefreshes, Resting
 from pager.pricing.rates import Models
 from pager.terminal import say
 from pager.wire.dialects import load as load_dialect

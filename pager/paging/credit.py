@@ -48,7 +48,7 @@ class CreditLimits:
     most: float = 1.0
 
 
-class Totals(NamedTuple):
+class SessionMoney(NamedTuple):
     """What a session has paid so far, and what it has saved against doing nothing; negative where it lost."""
 
     paid: float = 0.0
@@ -59,12 +59,12 @@ class Totals(NamedTuple):
         """What it would have paid had nothing been done."""
         return self.paid + self.saved
 
-    def plus(self, other: "Totals") -> "Totals":
+    def plus(self, other: "SessionMoney") -> "SessionMoney":
         """The sum of two."""
-        return Totals(self.paid + other.paid, self.saved + other.saved)
+        return SessionMoney(self.paid + other.paid, self.saved + other.saved)
 
 
-NOTHING = Totals()
+NOTHING = SessionMoney()
 
 
 @dataclass(slots=True)
@@ -73,8 +73,8 @@ class Loan:
 
     credit: float
     at: float  # of its latest event
-    before: Totals = NOTHING  # when it was lent the credit
-    totals: Totals = NOTHING  # by now
+    before: SessionMoney = NOTHING  # when it was lent the credit
+    totals: SessionMoney = NOTHING  # by now
     seq: int = 0  # of its latest event that was read
 
     @property
@@ -100,8 +100,8 @@ class UserAccount:
     """The account of one tenant as of the latest event that was read."""
 
     limits: CreditLimits = field(default_factory=CreditLimits)
-    known: dict[str, Totals] = field(default_factory=dict)  # of sessions, when their credit last came back
-    sum_of_known: Totals = NOTHING
+    known: dict[str, SessionMoney] = field(default_factory=dict)  # of sessions, when their credit last came back
+    sum_of_known: SessionMoney = NOTHING
     loans: dict[str, Loan] = field(default_factory=dict)
     seq: int = 0  # of its latest event that was read
 
@@ -118,9 +118,9 @@ class UserAccount:
             loan.seq, loan.at = row.seq, max(loan.at, row.at)
             match row.event:
                 case CallReceived(totals=[paid, saved]):
-                    loan.totals = Totals(paid, saved)
+                    loan.totals = SessionMoney(paid, saved)
                 case Warmed(dollars=dollars):
-                    loan.totals = loan.totals.plus(Totals(dollars, -dollars))
+                    loan.totals = loan.totals.plus(SessionMoney(dollars, -dollars))
                 case _:
                     pass
 
@@ -155,8 +155,8 @@ class UserAccount:
             case CreditReturned(session=session, paid=paid, saved=saved):
                 self.loans.pop(session, None)
                 before = self.known.get(session, NOTHING)
-                self.known[session] = Totals(paid, saved)
-                self.sum_of_known = self.sum_of_known.plus(Totals(paid - before.paid, saved - before.saved))
+                self.known[session] = SessionMoney(paid, saved)
+                self.sum_of_known = self.sum_of_known.plus(SessionMoney(paid - before.paid, saved - before.saved))
             case _:
                 pass
 

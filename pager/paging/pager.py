@@ -14,9 +14,8 @@ from typing import NamedTuple
 from pager.errors import StoreError
 from pager.log.bypass_reasons import BypassReason
 from pager.log.events import BranchOpened, Bypassed, Marked, RepackCause, Repacked
-from pager.paging.choose_lifetime import NO_MEMBERS, CacheMembers, LifetimeRule, chosen
 from pager.paging.conditions import Caller, lent, terms_of, tool_slot_of
-from pager.paging.credit import CreditLimits, Totals
+from pager.paging.credit import CreditLimits, SessionMoney
 from pager.paging.pages.page import GRACE, Items
 from pager.paging.pages.page_table import PageTable, Source, raw_of
 from pager.paging.pages.session_pages import SessionPages, TableSource
@@ -26,6 +25,7 @@ from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.priors import SHIPPED, Experience, recalled
 from pager.paging.render import Outgoing, can_lengthen, in_full, lacks_marks, render
 from pager.paging.tool_forms_of_call import Shortening
+from pager.paging.warmth.choose_lifetime import NO_MEMBERS, CacheMembers, LifetimeRule, chosen
 from pager.pricing.mark_cache import MOST_MARKS
 from pager.pricing.rates import Models
 from pager.request_values import CallAddress, Request
@@ -64,7 +64,7 @@ class Paged(CallPlan):
     """A call as it was planned: ``untouched``, else in full but for cache marks, else paged."""
 
     request: Request
-    totals: Totals | None = None  # of the session before this call
+    totals: SessionMoney | None = None  # of the session before this call
     untouched: bool = False
     tool_slot: ToolSlot | None = None  # where the tool is added; None where it is not
     outgoing: Outgoing | None = None

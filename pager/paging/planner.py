@@ -13,13 +13,13 @@ import numpy as np
 
 from pager.log.events import RepackCause
 from pager.paging.credit import SESSION_SHARE
-from pager.paging.keep_warm import Resting
 from pager.paging.pages.page import GRACE, Page, is_failing, is_reused, pin_holds
 from pager.paging.pages.page_arrays import Columns, LazyPages, columns
 from pager.paging.pages.page_table import PageTable
 from pager.paging.policy import Decision, Policy, View
 from pager.paging.priors import SHIPPED, Experience
-from pager.paging.returns import WaitsFor, counted_alive, usual_multiple
+from pager.paging.warmth.keep_warm import Resting
+from pager.paging.warmth.returns import WaitsFor, counted_alive, usual_multiple
 from pager.pricing.prices import TOOL, Prices
 from pager.pricing.token_scale import Yardstick
 from pager.pricing.tokens import BYTES_A_TOKEN

@@ -6,10 +6,10 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from pager.config.settings import Settings
-from pager.paging.choose_lifetime import NO_MEMBERS, CacheMembers, LifetimeRule
 from pager.paging.credit import CreditLimits
 from pager.paging.pages.page import GRACE
 from pager.paging.tool_forms_of_call import Shortening
+from pager.paging.warmth.choose_lifetime import NO_MEMBERS, CacheMembers, LifetimeRule
 from pager.pricing.rates import Models, in_force
 
 OPENAI = "api.openai.com"

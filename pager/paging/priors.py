@@ -17,7 +17,7 @@ import msgspec
 from pager.errors import StoreCorrupt
 from pager.log.events import Learned
 from pager.log.store import Stored
-from pager.paging.returns import Returns, WaitsFor
+from pager.paging.warmth.returns import Returns, WaitsFor
 from pager.tools.known_agents import plain_name
 
 SIZE = 1_300

@@ -1,9 +1,9 @@
 """Keeps prompts of resting sessions in the provider's cache, by sending the latest request once more in time.
 
-What pays is decided in ``pager.paging.keep_warm``; this module has the clock and the network. A refresh is the branch's
-latest outgoing request in the form that the provider has for it. The client's credential is kept in memory with it,
-only while a refresh may follow. Any trouble ends it for that pause; a refresh that reads nothing, or is refused, ends
-it for the branch. Refreshes never delay a call.
+What pays is decided in ``pager.paging.warmth.keep_warm``; this module has the clock and the network. A refresh is the
+branch's latest outgoing request in the form that the provider has for it. The client's credential is kept in memory
+with it, only while a refresh may follow. Any trouble ends it for that pause; a refresh that reads nothing, or is
+refused, ends it for the branch. Refreshes never delay a call.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from pager.errors import NotUnderstood
 from pager.log.events import BranchReason, Warmed, WarmingEnd, WarmingStopped
 from pager.paging import planner
 from pager.paging.conditions import summary_asked
-from pager.paging.keep_warm import FixedRefreshes, KeepWarm, PricedRefreshes
 from pager.paging.pager import Paged
-from pager.paging.returns import WaitsFor
+from pager.paging.warmth.keep_warm import FixedRefreshes, KeepWarm, PricedRefreshes
+from pager.paging.warmth.returns import WaitsFor
 from pager.pricing.rates import Models
 from pager.proxy import log_records, redaction
 from pager.proxy.call_log import CallLog
@@ -42,7 +42,7 @@ log = logging.getLogger("ctxpager")
 
 
 @dataclass(slots=True)
-class Rest:
+class RestingBranch:
     """A branch that rests and is to be kept warm; ``due`` are the moments of its refreshes."""
 
     call: PlacedCall  # its latest
@@ -119,7 +119,7 @@ class Keeper:
         self._models = models
         self._fail_open = fail_open
         self._told_time = told_time  # whether the clock is that of the clients' headers
-        self._resting: dict[Agent, Rest] = {}
+        self._resting: dict[Agent, RestingBranch] = {}
         self._subagents: dict[str, dict[str, float]] = {}  # that work: by session and lane, when they called last
         self._money = SpentMoney()
         self._changed = asyncio.Event()
@@ -195,7 +195,9 @@ class Keeper:
         if times:
             due = deque(request.at + after for after in times)
             self._forget(Agent.of(call))
-            self._resting[Agent.of(call)] = Rest(call, paged, waits_for, resting.stake, request, due, request.at)
+            self._resting[Agent.of(call)] = RestingBranch(
+                call, paged, waits_for, resting.stake, request, due, request.at
+            )
             self._changed.set()
 
     def _waits_for(self, call: PlacedCall, answer: Answer) -> WaitsFor | None:
@@ -248,11 +250,11 @@ class Keeper:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), wait)
 
-    def _is_due(self, agent: Agent, rest: Rest, now: float) -> bool:
+    def _is_due(self, agent: Agent, rest: RestingBranch, now: float) -> bool:
         """Whether a refresh is to be sent now; never two of a branch at a time."""
         return self._resting.get(agent) is rest and rest.sending is None and rest.due[0] <= now
 
-    def _begin(self, agent: Agent, rest: Rest, at: float) -> "asyncio.Task[None]":
+    def _begin(self, agent: Agent, rest: RestingBranch, at: float) -> "asyncio.Task[None]":
         rest.sending = asyncio.create_task(self._refresh(agent, rest, at))
         return rest.sending
 
@@ -263,7 +265,7 @@ class Keeper:
 
     # ---------------------------------------------------------------- one refresh
 
-    async def _refresh(self, agent: Agent, rest: Rest, at: float) -> None:
+    async def _refresh(self, agent: Agent, rest: RestingBranch, at: float) -> None:
         """Send one refresh; whatever goes wrong, the branch is kept warm no longer."""
         whole = False
         with self._fail_open():
@@ -273,7 +275,7 @@ class Keeper:
             del self._resting[agent]
         self._changed.set()
 
-    async def _sent(self, rest: Rest, at: float) -> bool:
+    async def _sent(self, rest: RestingBranch, at: float) -> bool:
         """Send one refresh and log it; whether the prompt was still cached, and another may follow."""
         paged, call, begun = rest.paged, rest.call, perf_counter()
         dollar = self._models.dollars(call.incoming.request.model)
@@ -313,7 +315,7 @@ class Keeper:
             return self._stop(rest, at, WarmingEnd.WROTE, f"it read {usage.cached} tokens and wrote {usage.written}")
         return True
 
-    def _may_send(self, rest: Rest, at: float, dollar: float) -> bool:
+    def _may_send(self, rest: RestingBranch, at: float, dollar: float) -> bool:
         """Whether a refresh is in time, and within the limits on money; a ``dollar`` figure is that of one token."""
         settings, prices = self._settings, rest.paged.terms.prices
         if at > rest.read_at + prices.ttl_seconds - LATEST:
@@ -324,18 +326,18 @@ class Keeper:
         return True
 
     @staticmethod
-    def _expected(rest: Rest, dollar: float) -> float:
+    def _expected(rest: RestingBranch, dollar: float) -> float:
         """The dollars that a refresh is expected to cost."""
         return dollar * rest.paged.terms.prices.read * rest.paged.table.yardstick.tokens(len(rest.request.body))
 
-    async def _exchange(self, rest: Rest, body: bytes, at: float) -> tuple[int, bytes]:
+    async def _exchange(self, rest: RestingBranch, body: bytes, at: float) -> tuple[int, bytes]:
         """The provider's answer to a refresh: its status and its body."""
         request = rest.request
         headers = request.headers + ([(b"x-pager-now", str(at).encode())] if self._told_time else [])
         async with self._upstream.send("POST", request.url, headers, body, rest.paged.dialect.name) as response:
             return response.status, await read_up_to(response, LARGEST_ANSWER)
 
-    def _stop(self, rest: Rest, at: float, end: WarmingEnd, detail: str, status: int = 0) -> bool:
+    def _stop(self, rest: RestingBranch, at: float, end: WarmingEnd, detail: str, status: int = 0) -> bool:
         """Say, and log, that a branch is kept warm no longer. Always False."""
         call, detail = rest.call, redaction.words(detail, rest.call.incoming.secrets)
         words = log.info if end in (WarmingEnd.LATE, WarmingEnd.LIMIT) else log.warning

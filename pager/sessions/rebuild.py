@@ -19,7 +19,7 @@ from pager.log.events import (
     ToolsDecided,
 )
 from pager.log.store import Stored
-from pager.paging.credit import Totals
+from pager.paging.credit import SessionMoney
 from pager.paging.pages.page import Items
 from pager.paging.pages.session_pages import TableSource
 from pager.sessions.lineage import Branch, Session, fingerprint_of
@@ -91,7 +91,7 @@ class Rebuilder:
                         table = session.pages.tables[call.branch]
                         table.advance(call.call, call.attempt, row.at, items, call.size, call.model, around)
                         if call.totals:
-                            session.pages.take_totals(Totals(*call.totals))
+                            session.pages.take_totals(SessionMoney(*call.totals))
                 case AnswerFinished(branch=number, usage=usage) as answer if number in session.pages.tables and usage:
                     size = 0 if answer.legs else answer.sent_size or sizes.get((number, answer.call), 0)
                     session.pages.tables[number].learn_usage(usage, size, answer.call)

@@ -9,12 +9,12 @@ from logged_sessions import OFF, incoming
 from instrumentation.accounting.logged_prompts import client_calls
 from pager.config.settings import PagingSettings, Settings, UpstreamSettings
 from pager.log.stores.memory.store import Store
-from pager.paging.choose_lifetime import CacheMembers
 from pager.paging.conditions import DAY
 from pager.paging.pager import Pager
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
+from pager.paging.warmth.choose_lifetime import CacheMembers
 from pager.pricing.rates import in_force
 from pager.proxy.call_log import CallLog
 from pager.sessions.rebuild import Rebuilder

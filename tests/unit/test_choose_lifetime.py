@@ -9,10 +9,10 @@ from instrumentation.accounting.ledger.session_story import story
 from instrumentation.accounting.logged_prompts import outgoing
 from pager.log.events import Marked
 from pager.log.stores import open_store
-from pager.paging.choose_lifetime import Outlook, saves_by_an_hour
 from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
+from pager.paging.warmth.choose_lifetime import PauseOutlook, saves_by_an_hour
 from pager.pricing.prices import Prices
 from pager.pricing.rates import in_force
 from pager.request_values import CallAddress, Usage
@@ -98,23 +98,23 @@ PRICES = Prices(read=0.05, write=1.25, output=5.0, ttl_seconds=300.0)
 
 
 def test_an_hour_pays_for_a_session_that_keeps_pausing_between_both():
-    assert saves_by_an_hour(Outlook(100_000, 60, [1_200.0] * 20, PRICES))
-    assert not saves_by_an_hour(Outlook(100_000, 60, [20.0] * 20, PRICES))
+    assert saves_by_an_hour(PauseOutlook(100_000, 60, [1_200.0] * 20, PRICES))
+    assert not saves_by_an_hour(PauseOutlook(100_000, 60, [20.0] * 20, PRICES))
 
 
 def test_an_hour_does_not_pay_by_the_chances_of_other_sessions():
     for read in (0.1, 0.05, 0.025):
-        assert not saves_by_an_hour(Outlook(20_000, 60, [], Prices(read=read, ttl_seconds=300.0)))
+        assert not saves_by_an_hour(PauseOutlook(20_000, 60, [], Prices(read=read, ttl_seconds=300.0)))
 
 
 def test_an_hour_does_not_pay_where_pauses_outlive_it_or_nothing_comes():
-    assert not saves_by_an_hour(Outlook(100_000, 60, [9_000.0] * 20, PRICES))
-    assert not saves_by_an_hour(Outlook(100_000, 0, [1_200.0] * 20, PRICES))
+    assert not saves_by_an_hour(PauseOutlook(100_000, 60, [9_000.0] * 20, PRICES))
+    assert not saves_by_an_hour(PauseOutlook(100_000, 0, [1_200.0] * 20, PRICES))
 
 
 def test_an_hour_that_is_not_offered_is_never_asked_for():
     flat = Prices(read=0.1, write=1.25, write_long=1.25, ttl_seconds=300.0)
-    assert not saves_by_an_hour(Outlook(100_000, 60, [1_200.0] * 20, flat))
+    assert not saves_by_an_hour(PauseOutlook(100_000, 60, [1_200.0] * 20, flat))
 
 
 # ---------------------------------------------------------------- what goes out

@@ -14,7 +14,7 @@ from pager.log.events import CallReceived, CreditLent, CreditReturned, RepackCau
 from pager.log.store import Batch, Stored
 from pager.log.stores.memory.store import Store as MemoryStore
 from pager.log.stores.sqlite.store import Store as SqliteStore
-from pager.paging.credit import REST, CreditLimits, Totals, UserAccount, account_of, first_credit
+from pager.paging.credit import REST, CreditLimits, SessionMoney, UserAccount, account_of, first_credit
 from pager.paging.pager import Pager
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
@@ -98,16 +98,16 @@ def test_a_session_that_goes_on_after_a_rest_is_counted_once():
 def test_if_every_session_lost_its_whole_credit_the_total_would_stay_within_its_share(story):
     """The law of the account: no order of beginnings, rests and losses takes the user beyond the bound."""
     account, now = UserAccount(LIMITS), 0.0
-    totals = dict.fromkeys("abcdef", Totals())
+    totals = dict.fromkeys("abcdef", SessionMoney())
     for name, cost, gain, wait in story:
         now += wait
         if name not in account.loans or now - account.loans[name].at > REST:
             account.lend(name, now)
         loan = account.loans[name]
-        totals[name] = Totals(totals[name].paid + cost, loan.before.saved + max(gain, -loan.credit))
+        totals[name] = SessionMoney(totals[name].paid + cost, loan.before.saved + max(gain, -loan.credit))
         session(account, name, now, called(*totals[name]))
         lost = sum(
-            loan.credit - (loan.before.saved - account.known.get(at, Totals()).saved)
+            loan.credit - (loan.before.saved - account.known.get(at, SessionMoney()).saved)
             for at, loan in account.loans.items()
         )
         without = sum(one.without for one in totals.values())

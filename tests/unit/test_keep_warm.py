@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pager.errors import ConfigError
-from pager.paging.keep_warm import (
+from pager.paging.warmth.keep_warm import (
     MARGIN,
     FixedRefreshes,
     PricedRefreshes,
     Resting,
     rule_of,
 )
-from pager.paging.returns import WaitsFor
+from pager.paging.warmth.returns import WaitsFor
 from pager.pricing.prices import Prices
 
 

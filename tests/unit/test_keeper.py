@@ -19,10 +19,10 @@ from pager.config.settings import KeepWarmSettings
 from pager.log.events import Warmed, WarmingStopped
 from pager.log.stores import open_store
 from pager.log.stores.memory.store import Store
-from pager.paging.keep_warm import FixedRefreshes
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
-from pager.paging.returns import WaitsFor
+from pager.paging.warmth.keep_warm import FixedRefreshes
+from pager.paging.warmth.returns import WaitsFor
 from pager.proxy.call_log import CallLog
 from pager.proxy.fail_open import FailOpen
 from pager.proxy.keep_warm import Keeper, rule_of

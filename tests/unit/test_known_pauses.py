@@ -13,7 +13,7 @@ from instrumentation.replay.prepared_recording import Prepared
 from instrumentation.replay.recording import RecordedCall, Recording
 from instrumentation.reports.replay import as_json, as_text
 from pager.errors import ConfigError
-from pager.paging.keep_warm import Resting, WaitsFor
+from pager.paging.warmth.keep_warm import Resting, WaitsFor
 from pager.pricing.prices import Prices
 from pager.pricing.rates import in_force
 from pager.wire.dialects import load

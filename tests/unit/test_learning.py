@@ -48,7 +48,7 @@ from pager.paging.priors import (
     family_of_harness,
     newest,
 )
-from pager.paging.returns import Returns, WaitsFor, chance_of_rest
+from pager.paging.warmth.returns import Returns, WaitsFor, chance_of_rest
 from pager.proxy.call_log import CallLog
 from pager.proxy.log_records import Incoming, Outcome
 from pager.request_values import Answer, Usage

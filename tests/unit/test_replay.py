@@ -15,11 +15,11 @@ from instrumentation.replay.compare import Contender, ReplayConditions, compare
 from instrumentation.replay.player import Player
 from instrumentation.replay.prepared_recording import Caching, Prepared
 from instrumentation.replay.recording import RecordedCall, Recording
-from pager.paging.keep_warm import FixedRefreshes
 from pager.paging.page_in import definition
 from pager.paging.pages.stub import HANDLE
 from pager.paging.policy import Decision
 from pager.paging.tool_forms_of_call import Shortening
+from pager.paging.warmth.keep_warm import FixedRefreshes
 from pager.pricing.rates import in_force
 from pager.request_values import Usage
 from pager.wire.dialects import load

@@ -13,9 +13,9 @@ from logged_sessions import body, incoming, paging
 
 from pager.log.stores.memory.store import Store
 from pager.paging import planner
-from pager.paging.keep_warm import PricedRefreshes, Resting
 from pager.paging.priors import SHIPPED, Experience
-from pager.paging.returns import (
+from pager.paging.warmth.keep_warm import PricedRefreshes, Resting
+from pager.paging.warmth.returns import (
     LONGEST,
     SHORTEST,
     Pause,

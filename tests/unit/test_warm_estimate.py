@@ -18,7 +18,7 @@ from instrumentation.replay.warm_estimate import WarmEstimate, estimate, is_want
 from pager.cli.main import main
 from pager.config.settings import Settings
 from pager.log.stores.memory.store import Store
-from pager.paging.keep_warm import FixedRefreshes
+from pager.paging.warmth.keep_warm import FixedRefreshes
 from pager.proxy.serving.warm_advice import Estimating, WarmAdvice, may_advise
 
 CONDITIONS = ReplayConditions(prices="anthropic", policy="cost_aware")

@@ -9,7 +9,7 @@ from logged_sessions import body, incoming, paging
 
 from instrumentation.reports import status
 from pager.log.stores.memory.store import Store
-from pager.paging.warmth import CachedPrompt, Warmth, cached_prompt, freed_when_cold, warmth
+from pager.paging.warmth.going_cold import CachedPrompt, Warmth, cached_prompt, freed_when_cold, warmth
 from pager.pricing.prices import Prices
 from pager.proxy.call_log import CallLog
 from pager.request_values import Usage

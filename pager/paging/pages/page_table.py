@@ -50,7 +50,7 @@ from pager.paging.pages.page import (
 from pager.paging.pages.page_arrays import Mirror
 from pager.paging.pages.staleness import Deed, Supersession, deed_of
 from pager.paging.pages.stub import longer, main_argument
-from pager.paging.returns import SHORTEST, Pause, WaitsFor
+from pager.paging.warmth.returns import SHORTEST, Pause, WaitsFor
 from pager.pricing.mark_cache import (
     FIVE_MINUTES,
     HOUR,

@@ -8,7 +8,7 @@ import msgspec
 
 from pager.errors import StoreCorrupt
 from pager.log.events import BranchOpened, BranchReason, CreditLent, ToolsDecided
-from pager.paging.credit import NOTHING, Totals
+from pager.paging.credit import NOTHING, SessionMoney
 from pager.paging.pages.page import Account, Checkpoint, Contents, contents
 from pager.paging.pages.page_table import PageTable
 from pager.pricing.prices import Prices
@@ -66,7 +66,7 @@ class SessionPages:
     toolsets: dict[str, Toolset] = field(default_factory=dict)  # decisions by the digest of the client's tools
     families: dict[int, str] = field(default_factory=dict)  # hashes of the branches' system prompts
     credit: float | None = None  # dollars that the user's account lends it; None before it was asked
-    totals: Totals = NOTHING
+    totals: SessionMoney = NOTHING
     _counted: Checkpoint = field(default_factory=lambda: Account().checkpoint())  # up to which the totals are
 
     @property
@@ -79,14 +79,14 @@ class SessionPages:
         self.credit = lent.dollars
         self.account.settle()
 
-    def add_up(self, prices: Prices, dollars: float) -> Totals:
+    def add_up(self, prices: Prices, dollars: float) -> SessionMoney:
         """Bring the totals up to date, at these prices and these dollars for one uncached input token."""
         new = self.account.since(self._counted)
         paid = new.cost(prices) + new.refreshes
-        self.take_totals(self.totals.plus(Totals(dollars * paid, dollars * new.net(prices))))
+        self.take_totals(self.totals.plus(SessionMoney(dollars * paid, dollars * new.net(prices))))
         return self.totals
 
-    def take_totals(self, totals: Totals) -> None:
+    def take_totals(self, totals: SessionMoney) -> None:
         """Have these totals as of now."""
         self.totals, self._counted = totals, self.account.checkpoint()
 

@@ -15,7 +15,7 @@ from pager.log.events import AnswerFinished, AttemptFailed, CallReceived, Event,
 from pager.log.store import Store
 from pager.paging.planner import Terms
 from pager.paging.policy import Policy
-from pager.paging.warmth import CachedPrompt, Warmth, cached_prompt, freed_when_cold, warmth
+from pager.paging.warmth.going_cold import CachedPrompt, Warmth, cached_prompt, freed_when_cold, warmth
 from pager.pricing.mark_cache import HOUR
 from pager.pricing.rates import Models
 from pager.proxy.fail_open import FailOpen

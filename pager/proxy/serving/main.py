@@ -18,11 +18,11 @@ from pager.errors import PolicyError, StoreError
 from pager.log.events import Event
 from pager.log.store import Store
 from pager.log.stores import Location, open_store
-from pager.paging.keep_warm import PricedRefreshes
 from pager.paging.pager import Pager
 from pager.paging.planning_rules import PlanningRules
 from pager.paging.policy_choice import UNCHANGED, Arms, NamedPolicy, keeps_warm, policy_of_arm
 from pager.paging.policy_loader import load_policy
+from pager.paging.warmth.keep_warm import PricedRefreshes
 from pager.pricing.rates import in_force
 from pager.proxy.call import Pipeline
 from pager.proxy.call_log import CallLog

@@ -14,7 +14,7 @@ from pager.paging import planner
 from pager.paging.pages.page_table import PageTable
 from pager.paging.planner import Terms
 from pager.paging.policy import Policy
-from pager.paging.returns import WaitsFor
+from pager.paging.warmth.returns import WaitsFor
 from pager.pricing.mark_cache import FIVE_MINUTES, HOUR
 from pager.pricing.prices import Prices
 from pager.request_values import Usage

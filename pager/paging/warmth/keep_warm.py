@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pager.errors import ConfigError
-from pager.paging.returns import WaitsFor, chance_of_rest
+from pager.paging.warmth.returns import WaitsFor, chance_of_rest
 from pager.pricing.prices import Prices
 
 MARGIN = 20.0

@@ -10,8 +10,8 @@ more, where ``long`` is the chance at each call of a pause that outlives an hour
     T middling stake
 
 where ``middling`` is the chance of a pause between the two, and the stake what a return to a warm cache saves against
-one to a cold cache, by which the prompt is repacked (``pager.paging.keep_warm``). Chances begin with those of recorded
-sessions and go over to the session's own.
+one to a cold cache, by which the prompt is repacked (``pager.paging.warmth.keep_warm``). Chances begin with those of
+recorded sessions and go over to the session's own.
 
 On recorded sessions five minutes with eviction cost less than an hour, or at the latest prices about as much, and where
 prompts are kept warm less at all prices (``docs/keep_warm.md``); so an hour is asked for only on the evidence of the
@@ -67,7 +67,7 @@ eight values and combinations tried, a factor of 1.2 lost 1 to 3 % of the bill a
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class PauseOutlook:
     """A branch whose whole prompt is about to be written, in numbers."""
 
     tokens: int  # of the prompt
@@ -81,7 +81,7 @@ class Outlook:
         return (seen + WEIGHT * usual) / (len(self.gaps) + WEIGHT)
 
 
-def saves_by_an_hour(outlook: Outlook) -> bool:
+def saves_by_an_hour(outlook: PauseOutlook) -> bool:
     """Whether an hour is expected to cost less than five minutes; never where it is not offered."""
     prices, to_go = outlook.prices, max(0.0, outlook.to_go)
     if prices.read >= prices.write or prices.write_long <= prices.write or prices.ttl_seconds >= HOUR:
@@ -105,5 +105,5 @@ def chosen(rule: LifetimeRule, table: PageTable, prices: Prices, to_go: float | 
         return HOUR if rule == "1h" else 0.0
     if kept_warm or table.is_side:
         return 0.0
-    outlook = Outlook(table.prompt, 2.0 * table.call if to_go is None else to_go, table.gaps, prices)
+    outlook = PauseOutlook(table.prompt, 2.0 * table.call if to_go is None else to_go, table.gaps, prices)
     return HOUR if saves_by_an_hour(outlook) else 0.0
