@@ -19,6 +19,7 @@ from instrumentation.replay.knowing_policy import KNOWING
 from instrumentation.replay.policy_options import RULES, kept_warm
 from instrumentation.replay.prepared_recording import Caching
 from instrumentation.reports.table import markdown, percent, signed
+from pager.paging.credit import CreditLimits
 
 MARK = "warmth"
 COMMAND = "CTXPAGER_RECORDINGS=DIR python -m benchmarks.warmth --write"
@@ -72,16 +73,19 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 def halved(files: Sequence[Path], most: int) -> tuple[list[Path], list[Path]]:
     """The sessions that the chances were counted on, and the others; of both together at most so many, all for 0.
 
-    Counted on is every second of the sessions that are long enough to be played. They are told apart before any are
-    left out: in a thinned list every second one would be of either half.
+    Counted on is every second of all sessions. They are told apart before any are left out, be it because they are too
+    short to be played: in a thinned list every second one would be of either half.
     """
-    long = [path for path in files if len(recording_files.load(path).steps) >= SHORTEST]
-    return spread(long[::2], most - most // 2), spread(long[1::2], most // 2)
+    fitted, others = (
+        [path for path in half if len(recording_files.load(path).steps) >= SHORTEST]
+        for half in (files[::2], files[1::2])
+    )
+    return spread(fitted, most - most // 2), spread(others, most // 2)
 
 
 def _played(client: str, prices: str, cache: Caching, halves: tuple[list[Path], list[Path]], jobs: int) -> Halves:
     print(f"playing {client}, {prices}", file=sys.stderr, flush=True)
-    conditions = ReplayConditions(prices, cache=cache)
+    conditions = ReplayConditions(prices, cache=cache, credit=CreditLimits())
     return Halves(*(compare(files, CONTENDERS, conditions, jobs) for files in halves))
 
 
