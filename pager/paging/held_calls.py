@@ -35,7 +35,7 @@ LAST = (
 )
 ANSWER_NOW = "\n(No tool can be called right now. Write what you have found, and what you will do next.)"
 NO_ROOM = "There is no room left beside the pages above. Ask for this one in another call, or for a part of it."
-SMALLEST_REPLY = 4_000
+SMALLEST_REPLY = 24_000
 """Characters of pages that the model gets in any case, however full its window is."""
 
 LONGEST = ROUNDS + 1

@@ -227,3 +227,15 @@ def test_where_the_account_can_t_be_read_the_call_goes_on_without_a_credit(monke
     assert in_log(store, call, CallReceived)
     assert call.paged is not None
     assert in_log(store, call, CreditLent) == []
+
+
+def test_a_cache_mark_that_moves_makes_no_old_tokens_new(store):
+    """Clients mark the end of each prompt, so that the last message of a prompt has other bytes in the next one."""
+    told, marked = LONG["content"], {"cache_control": {"type": "ephemeral"}}
+    first = {"role": "user", "content": [{"type": "text", "text": told, **marked}]}
+    plain = {"role": "user", "content": [{"type": "text", "text": told}]}
+    log = call_log(store)
+    play(log, first, at=100.0)
+    play(log, plain, say("ok"), user("go on"), at=110.0)
+    account = play(log, plain, say("ok"), user("go on"), say("ok"), user("again"), at=120.0).session.pages.account
+    assert account.fresh < 1.1 * sum(account.again) / 2, "the long message was new once, and repeated twice"

@@ -305,24 +305,33 @@ class PageTable:
             self.known = here
         self.digests, self.norms = list(items.digests), list(items.norms)
         self.head_marks, self.auto_mark = tuple(items.head_marks), items.auto_mark
-        self.held.cut(self._unchanged(old, kept) if around == self.around else -1)
-        self._reckon(size, kept, model, around)
+        unchanged = self._unchanged(old, kept)
+        self.held.cut(unchanged if around == self.around else -1)
+        self._reckon(size, kept, model, around, unchanged)
 
-    def _reckon(self, size: int, kept: int, model: str, around: str) -> None:
-        """Count the prompt of a request of ``size`` bytes, whose first ``kept`` slots are old, and the savings."""
+    def _reckon(self, size: int, kept: int, model: str, around: str, unchanged: int) -> None:
+        """Count the prompt of a request of ``size`` bytes, and the savings.
+
+        Its first ``kept`` slots are the same bytes as before, its first ``unchanged`` say the same, cache marks aside.
+        """
         measure, tool = self.yardstick, TOOL if self.tool else 0
         spared = round(measure.scale * self._spared())
         self.before, self.prompt = self.prompt, max(0, measure.tokens(size - self.freed) - spared + tool)
-        fresh = measure.tokens(sum([slot.size for slot in self.slots[kept:]])) if kept else self.prompt
-        shared = max(0, self.prompt - fresh) if around == self.around else 0
+        shared, again = self._shared(kept, around), self._shared(unchanged, around)
         self.around = around
         self.evidence.sent(self.at, model, self.prompt, shared)
         tools_pay = self.tools is not None and bool(self.tools.shortened)  # for the tool that is added
         if self.attempt == 1:
-            self.account.send(self.prompt, shared, self.idle)
+            self.account.send(self.prompt, again, self.idle)
             self.account.read += spared - (0 if tools_pay else tool)
             if spared > 0:
                 self.account.prompts.append((self.prompt + spared, self.prompt))
+
+    def _shared(self, slots: int, around: str) -> int:
+        """The tokens of the prompt that it shares with the one before, where that has this many slots of it."""
+        if not slots or around != self.around:
+            return 0
+        return max(0, self.prompt - self.yardstick.tokens(sum([slot.size for slot in self.slots[slots:]])))
 
     # ---- what a provider that caches at marks holds
 
