@@ -343,6 +343,7 @@ class WarmingEnd(StrEnum):
     UNREACHABLE = "unreachable"
     LATE = "late"  # there was no time left before the prompt expired
     LIMIT = "limit"  # a limit on money was reached
+    CANCELLED = "cancelled"  # a call came, or it was switched off, while a refresh was on its way
 
 
 class WarmingStopped(Event, frozen=True):

@@ -35,8 +35,11 @@ LAST = (
 )
 ANSWER_NOW = "\n(No tool can be called right now. Write what you have found, and what you will do next.)"
 NO_ROOM = "There is no room left beside the pages above. Ask for this one in another call, or for a part of it."
-SMALLEST_REPLY = 24_000
+SMALLEST_REPLY = 4_000
 """Characters of pages that the model gets in any case, however full its window is."""
+
+USUAL_REPLY = 24_000
+"""The same where that is a sixteenth of the window or less: a prompt that does not fit then is made to fit."""
 
 LONGEST = ROUNDS + 1
 """Hidden legs of one call at most; in the leg after them, the very last one, nothing can be called."""

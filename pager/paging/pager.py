@@ -113,6 +113,10 @@ class Pager:
         """The policy of a new session in an experiment, or empty, and the version of what others taught; to its end."""
         return self._arms.arm(session), self.learned
 
+    def changes(self, arm: str) -> bool:
+        """Whether calls of sessions in this arm of an experiment, or in none, may be changed at all."""
+        return self._arms.rule(arm) is not None
+
     def plan(self, pages: SessionPages, call: CallToPlan) -> Paged | None:
         """Take a call into its branch's table and decide what is paged; None where it can't be paged at all."""
         request, branch = call.request, call.where[0]

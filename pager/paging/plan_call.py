@@ -11,7 +11,7 @@ from functools import partial
 from pager.log.bypass_reasons import BypassReason
 from pager.log.events import Bypassed, Event, Repacked
 from pager.paging import planner, tool_forms_of_call
-from pager.paging.held_calls import SMALLEST_REPLY
+from pager.paging.held_calls import SMALLEST_REPLY, USUAL_REPLY
 from pager.paging.page_in import NAME, brought_by, name_for
 from pager.paging.pages.page import Page, stub_limit
 from pager.paging.pages.page_table import PageTable, Slot
@@ -58,7 +58,9 @@ class CallPlan:
     def reply_limit(self, tokens: int) -> int:
         """The characters of pages that still fit the window behind a prompt of ``tokens``."""
         left = self.terms.window - self.terms.reserve - tokens
-        return max(SMALLEST_REPLY, self.table.yardstick.size(left * planner.FILLED_AFTER_RESCUE))
+        size = self.table.yardstick.size
+        least = max(SMALLEST_REPLY, min(USUAL_REPLY, size(self.terms.window / 16)))
+        return max(least, size(left * planner.FILLED_AFTER_RESCUE))
 
     def decide_tools(self, names: Collection[str], offers: Offers, shortening: Shortening) -> None:
         """Decide in which forms the client's tools are sent; ``names`` are those of all, ``offers`` may be short."""

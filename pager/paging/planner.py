@@ -97,7 +97,9 @@ def view(table: PageTable, outside: int, terms: Terms) -> View:
     """What a policy sees of the branch at its latest call; ``outside`` bytes of the prompt are outside of its items."""
     warm, account = is_warm(table, terms), table.account
     shown, total = _columns(table, outside, terms, warm=warm)
-    usable, own = terms.session_share * account.cost(terms.prices), account.unsettled
+    own, before = account.unsettled, account.settled
+    lost = min(0.0, before.account.net(terms.prices)) if before is not None else 0.0
+    usable = max(0.0, terms.session_share * account.cost(terms.prices) + lost)
     return View(
         table.call,
         terms.prices,
@@ -311,11 +313,11 @@ def _made_ready(table: PageTable, terms: Terms) -> Plan:
         return NO_PLAN
     share = LONG_READY_SHARE if calls is not None and calls >= LONG else READY_SHARE
     price = TOOL * (prices.write + prices.read * (USUAL if calls is None else calls))
-    if share * table.prompt < TOOL or price > terms.credit:
+    left = terms.credit + table.account.unsettled.net(prices)
+    if share * table.prompt < TOOL or price > left:
         return NO_PLAN
-    return Plan(
-        RepackCause.READY, f"{TOOL} tokens in a first prompt of {table.prompt}, {price:.0f} of {terms.credit:.0f} lent"
-    )
+    reason = f"{TOOL} tokens in a first prompt of {table.prompt}, {price:.0f} of a credit of {left:.0f}"
+    return Plan(RepackCause.READY, reason, price=TOOL * prices.write)
 
 
 def rescue(table: PageTable, outside: int, terms: Terms, excess: int) -> Plan:

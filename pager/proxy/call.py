@@ -141,7 +141,8 @@ class Pipeline:
         """Bring back the answer of a logged call: by its fault loop, else as it came. Append what became of it."""
         attempt, in_full = relay.attempt, partial(self._unpaged, calls, call, relay.attempt)
         if self.keeper is not None:
-            self.keeper.called(call)
+            with self._fail_open():
+                self.keeper.called(call)
         counting = self._task(self.estimates.count(call))
         loop = await self._or_none(self._page_in_loop(call, body, attempt, counting), in_full)
         driven: FaultLoop | None = None

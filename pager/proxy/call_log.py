@@ -90,7 +90,8 @@ class CallLog:
     async def _lent(self, call: PlacedCall) -> CreditLent | None:
         """The credit of a session that begins, or goes on after a rest; None for any other call, and where it fails."""
         pages, at = call.session.pages, call.incoming.at
-        if self._accounts is None or (pages.credit is not None and at - pages.latest <= REST):
+        latest, pages.called_at = max(pages.latest, pages.called_at), at
+        if self._accounts is None or (pages.credit is not None and at - latest <= REST) or not self._spends(call):
             return None
         pages.credit, lent = 0.0, None
         with self._fail_open():
@@ -98,6 +99,12 @@ class CallLog:
             lent = await asyncio.to_thread(self._accounts.lend, call.session.tenant, call.session.id, at)
             pages.lend(lent)
         return lent
+
+    def _spends(self, call: PlacedCall) -> bool:
+        """Whether a call can make use of a credit: it is planned, and not by a policy that changes nothing."""
+        incoming, session = call.incoming, call.session
+        planned = self._pager is not None and self._pager.changes(session.arm) and not session.unpaged
+        return planned and not incoming.unread and not bypassed(incoming.headers)
 
     async def preview(self, incoming: Incoming) -> Paged | None:
         """The plan for a request as if it were a call now; nothing is logged, and nothing changes."""

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter, time
 from typing import NamedTuple
 
@@ -52,6 +52,7 @@ class RestingBranch:
     request: SentRequest
     due: deque[float]
     read_at: float  # when its prompt was last written or read, from which on its lifetime counts
+    cost: float  # of one refresh, in the same units
     sent: int = 0
     sending: "asyncio.Task[None] | None" = None
 
@@ -191,12 +192,16 @@ class Keeper:
         resting = planner.resting(paged.rule.policy, paged.table, paged.outside, paged.terms, waits_for)
         if dialect.refresh_costs_output and resting.prices.write <= 1.0:
             return
+        agent = Agent.of(call)
+        others = [rest for other, rest in self._resting.items() if other.session == agent.session and other != agent]
+        planned = sum(len(rest.due) * rest.cost for rest in others)
+        resting = replace(resting, budget=max(0.0, resting.budget - planned))  # it is that of the whole session
         times = [after for after in self._rule.refreshes(resting) if after <= settings.longest]
         if times:
             due = deque(request.at + after for after in times)
-            self._forget(Agent.of(call))
-            self._resting[Agent.of(call)] = RestingBranch(
-                call, paged, waits_for, resting.stake, request, due, request.at
+            self._forget(agent)
+            self._resting[agent] = RestingBranch(
+                call, paged, waits_for, resting.stake, request, due, request.at, resting.refresh_cost
             )
             self._changed.set()
 
@@ -286,6 +291,9 @@ class Keeper:
         self._money.spent.append((at, self._expected(rest, dollar)))  # even if nobody waits for the answer
         try:
             status, answer = await self._exchange(rest, body, at)
+        except asyncio.CancelledError:  # the provider may charge for it all the same
+            self._stop(rest, at, WarmingEnd.CANCELLED, "a call came, or it was switched off, while it was on its way")
+            raise
         except NETWORK_ERRORS as error:
             return self._stop(rest, at, WarmingEnd.UNREACHABLE, error_text(error))
         try:
@@ -308,12 +316,16 @@ class Keeper:
             total_ms=round((perf_counter() - begun) * 1000, 3),
             dollars=round(dollar * cost, 6),
         )
-        async with self._calls.sessions.claimed(call.session):
-            paged.table.apply(event)
-            await self._calls.decide(call, at, [event])
+        await asyncio.shield(self._log(call, paged, event))
         if usage.written > usage.cached or not usage.cached:
             return self._stop(rest, at, WarmingEnd.WROTE, f"it read {usage.cached} tokens and wrote {usage.written}")
         return True
+
+    async def _log(self, call: PlacedCall, paged: Paged, event: Warmed) -> None:
+        """Append a refresh to the log of its session; done to its end even if a call comes meanwhile."""
+        async with self._calls.sessions.claimed(call.session):
+            paged.table.apply(event)
+            await self._calls.decide(call, event.at, [event])
 
     def _may_send(self, rest: RestingBranch, at: float, dollar: float) -> bool:
         """Whether a refresh is in time, and within the limits on money; a ``dollar`` figure is that of one token."""
@@ -340,7 +352,8 @@ class Keeper:
     def _stop(self, rest: RestingBranch, at: float, end: WarmingEnd, detail: str, status: int = 0) -> bool:
         """Say, and log, that a branch is kept warm no longer. Always False."""
         call, detail = rest.call, redaction.words(detail, rest.call.incoming.secrets)
-        words = log.info if end in (WarmingEnd.LATE, WarmingEnd.LIMIT) else log.warning
+        quiet = (WarmingEnd.LATE, WarmingEnd.LIMIT, WarmingEnd.CANCELLED)
+        words = log.info if end in quiet else log.warning
         words("session %s is kept warm no longer: %s: %s", call.session.id, end, detail)
         event = WarmingStopped(*rest.paged.where, end, detail, status)
         rest.paged.table.apply(event)

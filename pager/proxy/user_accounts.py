@@ -5,9 +5,10 @@ as it was read: where another process has lent something meanwhile, it is read a
 """
 
 import threading
+from contextlib import suppress
 from hashlib import sha256
 
-from pager.errors import StoreConflict
+from pager.errors import StoreConflict, StoreCorrupt
 from pager.log.events import CreditLent, encode
 from pager.log.store import Batch, Store
 from pager.paging.credit import CreditLimits, UserAccount, account_of
@@ -45,7 +46,8 @@ class UserAccounts:
         account = self._accounts.pop(tenant, None) or UserAccount(self._limits)
         account.read(self._store.events(name, account.seq))
         for other, loan in account.loans.items():
-            account.read_session(other, self._store.events(other, loan.seq))
+            with suppress(StoreCorrupt):  # its credit counts as spent until it can be read
+                account.read_session(other, self._store.events(other, loan.seq))
         lending = account.lend(session, at)
         head_now = sha256(head + b"".join(map(encode, lending.events))).digest()[:16]
         batch = Batch(name, at, lending.events, tenant=tenant, after=head, head=head_now)

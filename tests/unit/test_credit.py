@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from chat_items import offered, say, user
@@ -9,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logged_sessions import OFF, incoming
 
-from pager.errors import StoreError
+from pager.errors import StoreCorrupt, StoreError
 from pager.log.events import CallReceived, CreditLent, CreditReturned, RepackCause, Repacked, SessionOpened, Warmed
 from pager.log.store import Batch, Stored
 from pager.log.stores.memory.store import Store as MemoryStore
 from pager.log.stores.sqlite.store import Store as SqliteStore
+from pager.paging import planner
 from pager.paging.credit import REST, CreditLimits, SessionMoney, UserAccount, account_of, first_credit
 from pager.paging.pager import Pager
+from pager.paging.pages.page_table import Refresh
 from pager.paging.policy_choice import Arms, NamedPolicy
 from pager.paging.policy_loader import load_policy
 from pager.pricing.rates import in_force
@@ -239,3 +242,48 @@ def test_a_cache_mark_that_moves_makes_no_old_tokens_new(store):
     play(log, plain, say("ok"), user("go on"), at=110.0)
     account = play(log, plain, say("ok"), user("go on"), say("ok"), user("again"), at=120.0).session.pages.account
     assert account.fresh < 1.1 * sum(account.again) / 2, "the long message was new once, and repeated twice"
+
+
+def test_calls_that_can_t_spend_a_credit_take_none(store):
+    log = call_log(store)
+
+    async def receive(**more):
+        call = await log.receive(incoming(LONG, tools=offered("run"), **more))
+        await log.drain()
+        return call
+
+    passed = asyncio.run(receive(at=100.0, headers={"x-pager-bypass": "1"}))
+    assert in_log(store, passed, CreditLent) == []
+    planned = play(log, LONG, say("ok"), user("go on"), at=200.0)
+    assert in_log(store, planned, CreditLent) == [CreditLent(planned.session.id, 0.1)]
+
+
+def test_a_session_whose_log_is_damaged_keeps_its_credit_and_stops_no_other(store, monkeypatch):
+    accounts = UserAccounts(store, LIMITS)
+    accounts.lend("t", "a", 0.0)
+    read = type(store).events
+
+    def damaged(self, session=None, after=0):
+        if session == "a":
+            raise StoreCorrupt("damaged")
+        return read(self, session, after)
+
+    monkeypatch.setattr(type(store), "events", damaged)
+    assert accounts.lend("t", "b", 10.0).dollars == 0.05
+
+
+def test_what_a_session_lost_before_a_rest_comes_off_what_it_may_spend_after_it(store):
+    log = call_log(store)
+    play(log, LONG, at=100.0)
+    last = play(log, LONG, say("ok"), user("go on"), at=200.0)
+    table, terms = last.paged.table, last.paged.terms
+    before = planner.view(table, 0, replace(terms, credit=1e9)).credit
+    table.account.repacks += 500.0
+    table.account.settle()
+    assert planner.view(table, 0, replace(terms, credit=1e9)).credit < before - 450.0
+
+
+def test_a_fork_does_not_count_a_rescue_again(store):
+    table = play(call_log(store), LONG, at=100.0).paged.table
+    table.refresh = Refresh(380.0, 1_000.0, 300.0)
+    assert table.copy().refresh is None

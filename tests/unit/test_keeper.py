@@ -595,3 +595,46 @@ def test_a_response_that_the_provider_holds_is_not_refreshed():
     }
     for name in ("previous_response_id", "conversation", "background"):
         assert wire.refresh(encoded({**asked, name: "x"})) is None
+
+
+class Recorded:
+    """A rule that notes the budget it is given, and plans two refreshes."""
+
+    def __init__(self):
+        self.budgets = []
+
+    def refreshes(self, resting):
+        self.budgets.append((resting.budget, resting.refresh_cost))
+        return (280.0, 560.0)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_what_is_planned_for_one_agent_of_a_session_is_not_there_for_another(both):
+    async def play():
+        rule = Recorded()
+        scene = Scene(rule=rule)
+        await scene.call()
+        if not both:  # what was planned is dropped
+            scene.keeper.switch(on=False)
+            scene.keeper.switch(on=True)
+        other = (user("a title, please"), *ITEMS[1:])
+        await scene.call(at=1_010.0, items=other, model="claude-haiku-4-5")
+        return rule.budgets
+
+    (budget, cost), (left, _) = asyncio.run(play())
+    assert budget < 2 * cost, "two refreshes take all of it"
+    assert (left == 0.0) == both
+
+
+def test_a_refresh_that_a_call_cancels_is_in_the_log():
+    async def play():
+        scene = Scene()
+        placed = await scene.call()
+        scene.provider.answers = []  # takes its time
+        telling = asyncio.create_task(scene.keeper.tell(1_340.0, "one"))
+        await scene.provider.asked.wait()
+        await scene.begin(at=1_341.0, more=(user("go on"),))
+        await telling
+        assert [one.reason for one in await scene.logged(placed.session.id, WarmingStopped)] == ["cancelled"]
+
+    asyncio.run(play())

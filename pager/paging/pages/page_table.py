@@ -587,6 +587,7 @@ class PageTable:
             hidden=hidden,
             expanded=list(self.expanded),
             facts=list(self.facts),
+            refresh=None,  # it rescues one call at most
             account=self.account.copy(),
             evidence=self.evidence.copy(),
             marked=set(self.marked),

@@ -65,6 +65,7 @@ class SessionPages:
     account: Account = field(default_factory=Account)  # of all tables together
     toolsets: dict[str, Toolset] = field(default_factory=dict)  # decisions by the digest of the client's tools
     families: dict[int, str] = field(default_factory=dict)  # hashes of the branches' system prompts
+    called_at: float = 0.0  # when a credit was last thought of: at its latest call
     credit: float | None = None  # dollars that the user's account lends it; None before it was asked
     totals: SessionMoney = NOTHING
     _counted: Checkpoint = field(default_factory=lambda: Account().checkpoint())  # up to which the totals are
@@ -128,7 +129,7 @@ class SessionPages:
     def copy_of(self, branch: int) -> "SessionPages":
         """A copy with the table of this branch alone, to plan a call that does not happen."""
         tables = {branch: self.tables[branch].copy()}
-        return SessionPages(tables, self.account, dict(self.toolsets), dict(self.families), self.credit)
+        return SessionPages(tables, self.account, dict(self.toolsets), dict(self.families), credit=self.credit)
 
 
 def _contents(dialect: Dialect, raw: bytes) -> Contents:
