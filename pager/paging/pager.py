@@ -99,6 +99,7 @@ class Pager:
         self._arms = arms
         self.credit = credit  # the limits of users' accounts; None where each session pays for itself
         self._cache_members = cache_members
+        self.kept_warm = False  # whether prompts are kept warm of sessions whose arm does not say
         self._grace = grace
         self._tools = tools
         self._lifetime = lifetime
@@ -196,7 +197,8 @@ class Pager:
         elif not table.held.alive(call.at):
             to_go = self.experience(call.learned).to_go(call.caller.harness, table.call)
             knows_ttl = self._lifetime != "auto" or table.evidence.granted > 0  # the provider names lifetimes itself
-            asked = chosen(self._lifetime, table, prices, to_go, kept_warm=bool(rule.keep_warm)) if knows_ttl else 0.0
+            kept = self.kept_warm if rule.keep_warm is None else rule.keep_warm
+            asked = chosen(self._lifetime, table, prices, to_go, kept_warm=kept) if knows_ttl else 0.0
             table.ask_for(asked)
 
     def _decide(self, paged: Paged) -> tuple[int, ...]:

@@ -155,7 +155,7 @@ def _pager(settings: Settings) -> Pager | None:
     arms = Arms(default, {name: _rule(rules, name) for name in shares}, shares, former)
     if arms.change_nothing:
         return None
-    return Pager(
+    pager = Pager(
         arms,
         rules.rates(),
         dialects.load,
@@ -166,6 +166,8 @@ def _pager(settings: Settings) -> Pager | None:
         cache_members=rules.cache_members,
         lifetime=rules.cache_lifetime,
     )
+    pager.kept_warm = settings.keep_warm.mode != "off"
+    return pager
 
 
 def _keeper(
