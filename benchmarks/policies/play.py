@@ -1,7 +1,7 @@
 """Plays sets of sessions under every policy there is and by every oracle, and at several lengths of the grace."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.optimum.oracles import ORACLES
@@ -13,7 +13,6 @@ from instrumentation.replay.compare import (
     compare,
 )
 from instrumentation.replay.knowing_policy import KNOWING
-from pager.paging.credit import CreditLimits
 from pager.paging.policy_choice import UNCHANGED
 from pager.paging.policy_loader import policy_names
 
@@ -89,15 +88,15 @@ def spread(files: Sequence[Path], most: int) -> list[Path]:
 def played(name: str, files: Sequence[Path], settings: PlaySettings) -> PolicyFigures:
     """Play a set: everything under the prices asked for, and our policy once more as if nothing were cached."""
     contenders = [*map(Contender, policy_names()), *ORACLES]
-    comparison = compare(files, contenders, ReplayConditions(settings.prices, credit=CreditLimits()), settings.jobs)
-    uncached = compare(files, [Contender(OURS)], ReplayConditions("none", credit=CreditLimits()), settings.jobs)
+    comparison = compare(files, contenders, ReplayConditions(settings.prices), settings.jobs)
+    uncached = compare(files, [Contender(OURS)], ReplayConditions("none"), settings.jobs)
     return PolicyFigures(name, comparison, uncached.rows()[0].token_change)
 
 
 def at_graces(files: Sequence[Path], settings: PlaySettings, graces: Sequence[int] = GRACES) -> Graces:
     """Play some sessions at each length of the grace."""
     contenders = [Contender(name) for name in WITH_GRACE]
-    conditions = [ReplayConditions(settings.prices, grace=grace, credit=CreditLimits()) for grace in graces]
+    conditions = [replace(ReplayConditions(settings.prices), grace=grace) for grace in graces]
     found = [compare(files, contenders, one, settings.jobs) for one in conditions]
     changes: dict[str, list[Point]] = {name: [] for name in WITH_GRACE}
     for grace, comparison in zip(graces, found, strict=True):
