@@ -32,7 +32,7 @@ from instrumentation.accounting.ledger.money import (
     weigh,
 )
 from instrumentation.accounting.ledger.sent_parts import sent_parts, shortened
-from instrumentation.accounting.ledger.upstream import watch
+from instrumentation.accounting.ledger.tables_as_sent import watch
 from instrumentation.accounting.story import (
     NEVER_COLD,
     NOT_KEPT_WARM,
